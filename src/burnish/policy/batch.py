@@ -192,7 +192,7 @@ class LossBatch:
     sampler_logp_BT: Tensor | None = None
     """Log-probs by the sampler that wrote the tokens; for a `correction`."""
     marks: Mapping[str, Tensor] | None = None
-    """Slot -> (B, T) bool, `mark_tokens` of the whole mini-batch; None: this batch is the whole."""
+    """Slot -> (B, T) bool, marks of the whole mini-batch; None: this batch is the whole."""
     entropy_coefficient: float | None = None
     """Current coefficient of `adaptive_entropy`; None: its start."""
     seed: int = 0

@@ -58,11 +58,6 @@ class AllTokens(Component, frozen=True, tag="all"):
     """Every trained token has its policy loss."""
 
 
-def mark_tokens(markers: Mapping[str, TokenMarker], tokens: TokenBatch) -> dict[str, Tensor]:
-    """The marks of a recipe's components on a whole mini-batch: slot -> (N,) bool."""
-    return {slot: component.mark(tokens) for slot, component in markers.items()}
-
-
 def batch_marks(markers: Mapping[str, TokenMarker], batch: LossBatch) -> dict[str, Tensor]:
     """The marks of a batch that is the whole mini-batch: slot -> (B, T) bool."""
     if not markers:
@@ -85,9 +80,9 @@ def batch_marks(markers: Mapping[str, TokenMarker], batch: LossBatch) -> dict[st
         seed=batch.seed,
     )
     found = {}
-    for slot, marked_N in mark_tokens(markers, tokens).items():
+    for slot, component in markers.items():
         found[slot] = used_BT.clone()
-        found[slot][used_BT] = marked_N
+        found[slot][used_BT] = component.mark(tokens)
     return found
 
 

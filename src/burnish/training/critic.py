@@ -17,10 +17,9 @@ import torch
 from torch import Tensor
 
 from burnish.config.schema import Optimiser
-from burnish.errors import UserError
 from burnish.lm.folder import LoadedModel, load_model, save_model
 from burnish.lm.scalar_head import SCORE, ScalarHead, freeze_language_head
-from burnish.lm.tokenizer import Tokenizer, odd_token
+from burnish.lm.tokenizer import Tokenizer
 from burnish.policy.ppo import SeparateCritic
 from burnish.policy.state import with_prefix
 from burnish.records import Trajectory
@@ -29,6 +28,7 @@ from burnish.training.devices import World
 from burnish.training.guards import check_tensors, trip
 from burnish.training.optimiser import MasterAdamW, learning_rate
 from burnish.training.packing import PackedBatch, scatter
+from burnish.training.teacher import check_vocabulary
 from burnish.training.update import MicroBatcher
 from burnish.training.validate import find_critic
 
@@ -122,7 +122,10 @@ def _start(setup: Setup, path: str) -> LoadedModel:
     own = setup.trainable.loaded
     if path:
         folder = find_critic(path)
-        _check_vocabulary(own, Tokenizer.from_folder(folder), path)
+        what = f"policy.critic.path = '{path}'"
+        check_vocabulary(
+            own, Tokenizer.from_folder(folder), what, "A critic reads the policy's tokens"
+        )
         return load_model(folder, dtype=own.dtype, device=own.device)
     if setup.trainable.lora is not None:
         # The policy's own module has adapters; the critic is trained whole, from their sum.
@@ -135,17 +138,6 @@ def _start(setup: Setup, path: str) -> LoadedModel:
     return LoadedModel(
         copy.deepcopy(own.module), own.tokenizer, own.config, own.folder, name=own.name
     )
-
-
-def _check_vocabulary(own: LoadedModel, critic: Tokenizer, path: str) -> None:
-    odd = odd_token(own.tokenizer, critic)
-    if odd is not None:
-        there, here = (one.backend.token_to_id(odd) for one in (critic, own.tokenizer))
-        raise UserError(
-            f"policy.critic.path = '{path}' has another vocabulary than '{own.name}': token "
-            f"{odd!r} is {there} there and {here} here. A critic reads the "
-            "policy's tokens; take a model of the same family."
-        )
 
 
 def token_tables(

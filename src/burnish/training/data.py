@@ -97,19 +97,21 @@ class Cursor:
 
     def look_ahead(self, count: int) -> None:
         self.prefetch(count)
-        for position in range(self.position, self.position + count):
-            if position not in self._ahead:
-                self._ahead[position] = self.tasks.train(position)
-            self.length_of(self._ahead[position])
+        for task in self._coming(count):
+            self.length_of(task)
 
     def prefetch(self, count: int) -> None:
-        if self.prepare is None:
-            return
+        """Begin to prepare coming tasks, where a model has something to prepare."""
+        if self.prepare is not None:
+            self.prepare(self._coming(count))
+
+    def _coming(self, count: int) -> list[Task]:
+        """Drawn before their turn; what `take` gives does not change."""
         places = range(self.position, self.position + count)
         for position in places:
             if position not in self._ahead:
                 self._ahead[position] = self.tasks.train(position)
-        self.prepare([self._ahead[position] for position in places])
+        return [self._ahead[position] for position in places]
 
     def peek(self, count: int) -> list[Task]:
         begun = self.position
@@ -183,9 +185,7 @@ def measure_prompts(
 
     Prompts over the limit are refused, unless they are to be dropped; None: there is no limit.
     """
-    count = (
-        PROMPTS_MEASURED if tasks.train_size is None else min(PROMPTS_MEASURED, tasks.train_size)
-    )
+    count = min(PROMPTS_MEASURED, tasks.train_size or PROMPTS_MEASURED)
     lengths = [(task.id, length_of(task)) for task in tasks.sample(count)]
     over = sorted((x for x in lengths if limit is not None and x[1] > limit), key=lambda x: -x[1])
     if over and (not drop_overlong or len(over) == tasks.train_size):
@@ -233,6 +233,8 @@ class Experts:
         self.max_tokens = max_tokens
         self.end = end_of_turn(tokenizer)
         self.exclude = frozenset(exclude)
+        self.held: tuple[Task, ...] = ()
+        """Demonstrations that are measured and never drawn."""
         self.strata = strata or self._find(by, tasks.train_size or look)
         # The walks of all strata at once, and the next round of one of them.
         self._order = lru_cache(maxsize=2 * len(self.strata) + 2)(epoch_order.__wrapped__)
@@ -254,7 +256,15 @@ class Experts:
         return [self.as_trajectory(task, i) for i, task in enumerate(tasks)]
 
     def draw(self, step: int, count: int) -> list[Task]:
-        return [self._task(step * count + place) for place in range(count)]
+        names, found = tuple(self.strata), []
+        for number in range(step * count, (step + 1) * count):
+            turn, place = divmod(number, len(names))
+            name = names[self._order(derive(self.seed, "strata"), turn, len(names))[place]]
+            positions = self.strata[name]
+            lap, place = divmod(turn, len(positions))
+            chosen = self._order(derive(self.seed, "stratum", name), lap, len(positions))[place]
+            found.append(self.tasks.train(positions[chosen]))
+        return found
 
     def has_answers(self, task: Task) -> bool:
         return bool(text_of(task.fields.get(self.field)))
@@ -286,15 +296,6 @@ class Experts:
         kept = {n: tuple(p for p in own if p not in bad) for n, own in self.strata.items()}
         self.strata = {name: own for name, own in kept.items() if own}
         return len(bad)
-
-    def _task(self, number: int) -> Task:
-        names = tuple(self.strata)
-        turn, place = divmod(number, len(names))
-        name = names[self._order(derive(self.seed, "strata"), turn, len(names))[place]]
-        positions = self.strata[name]
-        lap, place = divmod(turn, len(positions))
-        chosen = self._order(derive(self.seed, "stratum", name), lap, len(positions))[place]
-        return self.tasks.train(positions[chosen])
 
     def as_trajectory(self, task: Task, draw: int) -> Trajectory:
         text = text_of(task.fields[self.field])
@@ -350,8 +351,10 @@ def open_experts(
     config: Config, data: Data, tokenizer: Tokenizer, seeds: Seeds, by: str = ""
 ) -> Experts:
     """Demonstrations of a run without those held back; with `by`, its values take turns."""
-    tasks = data.open(config.experts.task)
-    held = held_back(config, tasks)
+    tasks, term = data.open(config.experts.task), config.policy.imitation
+    held = None
+    if term is not None and term.schedule == "adaptive":  # no part of a run imitates these
+        held = hold_back(tasks, term, config.experts.field)
     found = Experts(
         tasks,
         tokenizer,
@@ -363,15 +366,8 @@ def open_experts(
     )
     # Looking through an endless set takes seconds, and stages look through the same one.
     data.strata[by] = found.strata
+    found.held = held.tasks if held else ()
     return found
-
-
-def held_back(config: Config, tasks: TaskSet) -> HeldBack | None:
-    """The demonstrations that no part of a run imitates, where a schedule measures them."""
-    term = config.policy.imitation
-    if term is None or term.schedule != "adaptive":
-        return None
-    return hold_back(tasks, term, config.experts.field)
 
 
 class HeldBack(NamedTuple):
@@ -384,8 +380,18 @@ def hold_back(tasks: TaskSet, term: SFT, field: str) -> HeldBack:
     """The demonstrations to measure, the strata of `term.by` in turn, as far as each lasts."""
     chosen = list(_in_turn(_by_stratum(tasks.held_out(LOOK), term.by, field)))
     if not chosen:
-        shown = tasks.sample(tasks.train_size or LOOK)
-        chosen = list(_leaving_half(_by_stratum(shown, term.by, field)))
+        # As long as half of every stratum that a task belongs to is left.
+        strata = _by_stratum(tasks.sample(tasks.train_size or LOOK), term.by, field)
+        free = {name: len(own) // 2 for name, own in strata.items()}
+        homes: dict[str, list[str]] = {}
+        for name, own in strata.items():
+            for task in own:
+                homes.setdefault(task.id, []).append(name)
+        for task in _in_turn(strata):
+            if all(free[name] > 0 for name in homes[task.id]):
+                chosen.append(task)
+                for name in homes[task.id]:
+                    free[name] -= 1
     if not chosen:
         raise UserError(
             f"the `sft` term's schedule is 'adaptive', and task set '{tasks.name}' has no "
@@ -422,16 +428,3 @@ def _in_turn(strata: dict[str, list[Task]]) -> Iterator[Task]:
             if place < len(tasks) and tasks[place].id not in seen:
                 seen.add(tasks[place].id)
                 yield tasks[place]
-
-
-def _leaving_half(strata: dict[str, list[Task]]) -> Iterator[Task]:
-    free = {name: len(tasks) // 2 for name, tasks in strata.items()}
-    homes: dict[str, list[str]] = {}
-    for name, tasks in strata.items():
-        for task in tasks:
-            homes.setdefault(task.id, []).append(name)
-    for task in _in_turn(strata):
-        if all(free[name] > 0 for name in homes[task.id]):
-            for name in homes[task.id]:
-                free[name] -= 1
-            yield task

@@ -145,18 +145,18 @@ def span(low_s: float, high_s: float) -> str:
     unit, name = next(
         (u, n) for u, n in ((3600.0, "h"), (60.0, "min"), (1.0, "s")) if high_s >= 2 * u or u == 1
     )
-    low, high = (_rounded(seconds / unit) for seconds in (low_s, high_s))
+
+    def rounded(value: float) -> str:
+        """Two digits: a measured time is no more exact."""
+        if value < 10:
+            return f"{value:.1f}".removesuffix(".0")
+        digits = 10 ** (math.floor(math.log10(value)) - 1)
+        return f"{round(value / digits) * digits:.0f}"
+
+    low, high = (rounded(seconds / unit) for seconds in (low_s, high_s))
     if high == "0":
         return "1 s"
     return f"{high} {name}" if low == high else f"{low} to {high} {name}"
-
-
-def _rounded(value: float) -> str:
-    """Two digits: a measured time is no more exact."""
-    if value < 10:
-        return f"{value:.1f}".removesuffix(".0")
-    digits = 10 ** (math.floor(math.log10(value)) - 1)
-    return f"{round(value / digits) * digits:.0f}"
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,19 @@ class MasterAdamW:
         self.first = [torch.zeros_like(m) for m in self.masters]
         self.second = [torch.zeros_like(m) for m in self.masters]
         self.counts = [torch.zeros((), dtype=torch.float32, device=m.device) for m in self.masters]
-        self._groups = _decay_groups(named, config)
+
+        def decays(name: str, parameter: Tensor) -> bool:
+            is_embedding = name.rpartition(".")[0].endswith("embed_tokens")
+            if config.decay == "all" or not config.weight_decay:
+                return True
+            return not is_embedding and (config.decay == "no_embeddings" or parameter.dim() > 1)
+
+        chosen = [decays(name, parameter) for name, parameter in named]
+        self._groups = [
+            (decay, members)
+            for decay, does in ((config.weight_decay, True), (0.0, False))
+            if (members := [i for i, one in enumerate(chosen) if one is does])
+        ]
         self._half = [i for i, p in enumerate(self.parameters) if p.dtype in HALF]
         self._half_sums: list[Tensor] = []
         """Float32 sums of the half-precision parameters; made at the first gradient, then kept."""
@@ -203,21 +215,3 @@ class MasterAdamW:
             self.counts[i].copy_(tensors[f"count/{name}"])
             self.masters[i].copy_(tensors[f"master/{name}"])
         self.publish()
-
-
-def _decay_groups(
-    named: list[tuple[str, Tensor]], config: OptimiserConfig
-) -> list[tuple[float, list[int]]]:
-    """Weight decay and the positions of the parameters that have it; no group is empty."""
-
-    def decays(name: str, parameter: Tensor) -> bool:
-        is_embedding = name.rpartition(".")[0].endswith("embed_tokens")
-        if config.decay == "all" or not config.weight_decay:
-            return True
-        return not is_embedding and (config.decay == "no_embeddings" or parameter.dim() > 1)
-
-    chosen = [decays(name, parameter) for name, parameter in named]
-    with_decay = [i for i, does in enumerate(chosen) if does]
-    without = [i for i, does in enumerate(chosen) if not does]
-    groups = [(config.weight_decay, with_decay), (0.0, without)]
-    return [(decay, members) for decay, members in groups if members]

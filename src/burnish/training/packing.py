@@ -104,7 +104,7 @@ def make_rows(trajectories: Sequence[Trajectory], share: bool) -> list[Row]:
         same = tuple(map(id, before))
         prefix = joined.get(same)
         if prefix is None:
-            prefix = joined[same] = _joined(before)
+            prefix = joined[same] = sum((span.token_ids for span in before), ())
         rest = sum([len(span.token_ids) for span in trajectory.spans[first:]])
         seen, later = _media(before), _media(trajectory.spans[first:])
         by_prefix.setdefault((trajectory.group, prefix, seen), []).append((i, rest, later))
@@ -140,26 +140,17 @@ def micro_batches(rows: Sequence[Row], budget: int) -> list[list[Row]]:
     shared = [row for row in rows if len(row.members) > 1]
     single = [row for row in rows if len(row.members) == 1]
     smaller = min(sum(row.tokens for row in kind) for kind in (shared, single))
-    kinds = [shared, single] if min(budget, smaller) >= FULL_TOKENS else [rows]
-    return [batch for kind in kinds for batch in _by_length(kind, budget)]
-
-
-def _by_length(rows: Sequence[Row], budget: int) -> list[list[Row]]:
-    """Longest rows first; rows of one length stay in their order."""
     batches: list[list[Row]] = []
-    for row in sorted(rows, key=lambda row: -row.tokens):
-        if batches and _takes(batches[-1], row, budget):
-            batches[-1].append(row)
-        else:
-            batches.append([row])
+    for kind in [shared, single] if min(budget, smaller) >= FULL_TOKENS else [rows]:
+        batch: list[Row] = []
+        for row in sorted(kind, key=lambda row: -row.tokens):
+            longest = batch[0].tokens if batch else 0
+            is_full = len(batch) * longest >= FULL_TOKENS and row.tokens < SIMILAR * longest
+            if not batch or is_full or (len(batch) + 1) * longest > budget:
+                batch = []
+                batches.append(batch)
+            batch.append(row)
     return batches
-
-
-def _takes(batch: list[Row], row: Row, budget: int) -> bool:
-    longest = batch[0].tokens
-    if (len(batch) + 1) * longest > budget:
-        return False
-    return len(batch) * longest < FULL_TOKENS or row.tokens >= SIMILAR * longest
 
 
 def pack(
@@ -282,10 +273,6 @@ def _first_trained(spans: Sequence[Span]) -> int:
         if span.trainable:
             return k
     return len(spans)
-
-
-def _joined(spans: Sequence[Span]) -> tuple[int, ...]:
-    return spans[0].token_ids if len(spans) == 1 else sum((s.token_ids for s in spans), ())
 
 
 def _mask(start_RS: Tensor, prompt_R: Tensor) -> Tensor:

@@ -84,15 +84,6 @@ def parse_policy(text: str, name: str = "policy", *, digest: str = "") -> Policy
             raise UserError(
                 f"policy {name}: the examples begin with {line.strip()[:40]!r}; expected 'User: ...'"
             )
-    system, examples = "\n".join(rules).strip(), _pairs(turns, name)
-    if not system and not examples:
-        raise UserError(
-            f"policy {name} has no text; expected rules, and examples under '## Examples'."
-        )
-    return PolicyText(name, system, examples, digest or hashlib.sha256(text.encode()).hexdigest())
-
-
-def _pairs(turns: Sequence[tuple[str, list[str]]], name: str) -> tuple[tuple[str, str], ...]:
     roles = [role for role, _ in turns]
     texts = ["\n".join(lines).strip() for _, lines in turns]
     if roles != ["user", "assistant"] * (len(roles) // 2) or not all(texts):
@@ -100,7 +91,13 @@ def _pairs(turns: Sequence[tuple[str, list[str]]], name: str) -> tuple[tuple[str
             f"policy {name}: its examples are not pairs of 'User: ...' and 'Assistant: ...' with a "
             f"text each (found {', '.join(roles[:6]) or 'none'}); write both for each example."
         )
-    return tuple(zip(texts[::2], texts[1::2], strict=True))
+    examples = tuple(zip(texts[::2], texts[1::2], strict=True))
+    system = "\n".join(rules).strip()
+    if not system and not examples:
+        raise UserError(
+            f"policy {name} has no text; expected rules, and examples under '## Examples'."
+        )
+    return PolicyText(name, system, examples, digest or hashlib.sha256(text.encode()).hexdigest())
 
 
 def with_policy(
@@ -148,8 +145,7 @@ def check_only_policy(
     The teacher's text must be the student's with one piece put in, and the policy in that piece.
     """
     plain, told = tokenizer.render_text(student), tokenizer.render_text(teacher)
-    first = _alike(plain, told)
-    last = _alike(plain[::-1], told[::-1])
+    first, last = _alike(plain, told), _alike(plain[::-1], told[::-1])
     if first + last < len(plain) or policy.system.strip() not in told:
         at = plain[first : first + 40]
         raise UserError(
@@ -197,7 +193,5 @@ def fit_policy(
 
 def _alike(one: str, other: str) -> int:
     """How many characters two texts begin with in common."""
-    for place, (a, b) in enumerate(zip(one, other, strict=False)):
-        if a != b:
-            return place
-    return min(len(one), len(other))
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))

@@ -56,16 +56,11 @@ class OtherModel(LoadedModel):
 
     @property
     def dtype(self) -> torch.dtype:
-        return self._first.dtype
+        return next(iter(self.module.parameters())).dtype
 
     @property
     def device(self) -> torch.device:
-        return self._first.device
-
-    @property
-    def _first(self) -> Tensor:
-        first: Tensor = next(self.module.parameters())
-        return first
+        return next(iter(self.module.parameters())).device
 
     def weights(self) -> dict[str, Tensor]:
         return dict(self.module.state_dict())
@@ -219,22 +214,18 @@ def _attach(module: nn.Module, lora: Lora, seed: int) -> None:
         ) from error
     module.requires_grad_(False)
     names = {name.rsplit(".", 1)[-1] for name, m in module.named_modules() if name}
+    linear = [name for name, m in module.named_modules() if isinstance(m, nn.Linear)]
     missing = [target for target in lora.targets if target not in names]
     if missing:
         raise UserError(
             f"model.lora.targets names no layer of this model: {', '.join(missing)}; "
-            f"its linear layers are {', '.join(sorted(_linear_names(module)))}"
+            f"its linear layers are {', '.join(sorted({n.rsplit('.', 1)[-1] for n in linear}))}"
         )
     config = LoraConfig(r=lora.rank, lora_alpha=lora.alpha, target_modules=list(lora.targets))
     # peft draws from the global generator; a run must not depend on what was drawn before.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         inject_adapter_in_model(config, module)
-
-
-def _linear_names(module: nn.Module) -> set[str]:
-    linear = (name for name, m in module.named_modules() if isinstance(m, nn.Linear))
-    return {name.rsplit(".", 1)[-1] for name in linear}
 
 
 @torch.no_grad()

@@ -18,7 +18,7 @@ from burnish.activity import moved, waiting_for
 from burnish.errors import GuardTripped, UserError
 from burnish.lm.hardware import held_text, is_device_full
 from burnish.models.norm_report import LayerWatch
-from burnish.records import MediaPart, Trajectory
+from burnish.records import Trajectory
 from burnish.training.algorithm import AnyAlgorithm, Loss, StepResult
 from burnish.training.devices import World
 from burnish.training.forecast import LEAST_BUDGET, pass_tokens
@@ -27,11 +27,7 @@ from burnish.training.optimiser import MasterAdamW
 from burnish.training.packing import CausalModel, PackedBatch, make_rows, micro_batches, pack
 
 Result = TypeVar("Result")
-
-
-def prefetch_media(model: Any, media: Sequence[Sequence[MediaPart]]) -> None:
-    if any(media) and hasattr(model, "prefetch"):
-        model.prefetch(media)
+Numbers = Mapping[str, Tensor]
 
 
 @dataclass
@@ -71,7 +67,9 @@ class MicroBatcher:
         rows = [replace(row, members=tuple(part[m] for m in row.members)) for row in rows]
         # Rows are shared and not micro-batches: processes may come to differ in their tokens.
         mine = micro_batches(self.world.share(rows), tokens or self.tokens)
-        prefetch_media(self.model, [row.media for group in mine for row in group])
+        media = [row.media for group in mine for row in group]
+        if any(media) and hasattr(self.model, "prefetch"):  # while the device computes
+            self.model.prefetch(media)
         return [pack(group, trajectories, self.device) for group in mine]
 
     def within_memory(
@@ -122,14 +120,15 @@ class Totals:
     largest: dict[str, Tensor] = field(default_factory=dict)
 
     def note(self, loss: Loss) -> None:
-        _add(self.losses, {"total": loss.total.detach(), **loss.parts})
-        _add(self.sums, loss.sums)
-        _top(self.largest, loss.largest)
+        self.add({"total": loss.total.detach(), **loss.parts}, loss.sums, loss.largest)
 
-    def add(self, other: Totals) -> None:
-        _add(self.losses, other.losses)
-        _add(self.sums, other.sums)
-        _top(self.largest, other.largest)
+    def add(self, losses: Numbers, sums: Numbers, largest: Numbers) -> None:
+        _add(self.losses, losses)
+        _add(self.sums, sums)
+        for name, value in largest.items():
+            value = value.double()
+            before = self.largest.get(name)
+            self.largest[name] = value if before is None else torch.maximum(before, value)
 
     def read(self, norms: Sequence[float], weight_norm: Tensor, world: World) -> StepResult:
         """The numbers of all processes, in one transfer from the device."""
@@ -145,9 +144,7 @@ class Totals:
         everyone = world.gather([(losses, sums, largest)], world.size)
         result = Totals()
         for one in everyone:
-            _add(result.losses, one[0])
-            _add(result.sums, one[1])
-            _top(result.largest, one[2])
+            result.add(*one)
         updates = max(len(norms), 1)
         return StepResult(
             updates=len(norms),
@@ -162,12 +159,6 @@ class Totals:
 def _add(sums: dict[str, Tensor], more: Mapping[str, Tensor]) -> None:
     for name, value in more.items():
         sums[name] = sums[name] + value.double() if name in sums else value.double()
-
-
-def _top(largest: dict[str, Tensor], more: Mapping[str, Tensor]) -> None:
-    for name, value in more.items():
-        value = value.double()
-        largest[name] = torch.maximum(largest[name], value) if name in largest else value
 
 
 @dataclass
@@ -190,7 +181,7 @@ class Updater:
         for update in self.algorithm.updates(batch)[skip:]:
             with waiting_for("the update"):
                 found, watch, ids = self._accumulate(step, update)
-                totals.add(found)
+                totals.add(found.losses, found.sums, found.largest)
                 norms.append(self._apply(step, update, rate, watch, ids, found.sums))
             self.done += 1
         if not norms:

@@ -41,6 +41,7 @@ from burnish.training.algorithm import (
     StepReport,
     StepResult,
     StepUndone,
+    stored,
 )
 from burnish.training.algorithms.policy_update import PolicyBatch, PolicyUpdate, monitored
 from burnish.training.algorithms.sft import SftTerm
@@ -231,7 +232,9 @@ class PolicyAlgorithm(PolicyUpdate):
         tried = [e for e in store.evaluations() if e.name.startswith(UNSCORED)]
         number = 1 + sum(e.step == step for e in tried)
         name = UNSCORED if number == 1 else f"{UNSCORED}-{number}"
-        rows = metrics.unscored(step, name, collected)
+        # Every rollout of the step, as the samples of an evaluation of that name.
+        every = (*collected.kept, *collected.dropped, *collected.greedy)
+        rows = stored(step, f"eval:{name}", metrics.rows_of(every))
         store.append_evaluation(step, name, rows, {"reason": reason, "statuses": shares})
 
     def _with_advantages(
@@ -261,16 +264,16 @@ class PolicyAlgorithm(PolicyUpdate):
 
     def _collect(self, step: int) -> tuple[Collected, bool]:
         setup = self.setup
-        stored = setup.store.rollouts(step)
-        if stored is None:
+        known = setup.store.rollouts(step)
+        if known is None:
             setup.judging(f"step {step}")
             setup.ready_sampler()
             seed, version = setup.seeds.for_("rollout", step), setup.weight_version
             return self.collector.collect(step, self.cursor, seed, version), False
-        slots = {slot_of(s.trajectory) for s in stored}
+        slots = {slot_of(s.trajectory) for s in known}
         self.cursor.take(len(slots))
         kept, dropped, greedy = (
-            [Scored(s.task, s.trajectory, s.reward) for s in stored if s.split == split]
+            [Scored(s.task, s.trajectory, s.reward) for s in known if s.split == split]
             for split in ("train", "dropped", GREEDY)
         )
         return Collected(kept, dropped, len(slots), greedy=greedy), True

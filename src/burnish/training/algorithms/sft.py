@@ -33,7 +33,6 @@ from burnish.training.algorithm import (
 from burnish.training.data import (
     Data,
     Experts,
-    held_back,
     missing_field,
     open_experts,
 )
@@ -156,9 +155,7 @@ class SftTerm:
         if term is None:
             return None
         experts = open_experts(config, data, tokenizer, seeds, term.by)
-        held = held_back(config, experts.tasks)
-        tasks = held.tasks if held else ()
-        shown = tuple(experts.as_trajectory(task, i) for i, task in enumerate(tasks))
+        shown = tuple(experts.as_trajectory(task, i) for i, task in enumerate(experts.held))
         return cls(term, experts, config.steps, shown)
 
     def loss(self, model: Any, micro: Shown, coefficient: float) -> Loss:
