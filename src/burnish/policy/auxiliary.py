@@ -17,7 +17,7 @@ them. `mode_balanced_loss` adds the two with one weight (AFRL, arXiv 2602.10006)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from msgspec.structs import fields
 
@@ -57,6 +57,8 @@ READ_BY = {
 class KL(Component, frozen=True, tag="kl"):
     """Penalty for leaving the reference model."""
 
+    name: ClassVar[str] = "kl"
+
     coefficient: NonNegative = 0.04
     """Weight of the penalty in the loss; GRPO's paper has 0.04."""
     estimator: Estimator = "k3"
@@ -70,10 +72,6 @@ class KL(Component, frozen=True, tag="kl"):
                 f"correction: expected false with estimator '{self.estimator}', whose gradient is "
                 "that of the divergence already; the ratio would add it once more"
             )
-
-    @property
-    def name(self) -> str:
-        return "kl"
 
     def term(self, batch: LossBatch, aggregate: Aggregate, ratio: RatioLevel) -> Tensor:
         if self.coefficient == 0:
@@ -94,12 +92,10 @@ class KL(Component, frozen=True, tag="kl"):
 class Entropy(Component, frozen=True, tag="entropy"):
     """Bonus for keeping the policy's entropy; below 0 it is a penalty."""
 
+    name: ClassVar[str] = "entropy"
+
     coefficient: Number
     """Weight of the entropy in the loss."""
-
-    @property
-    def name(self) -> str:
-        return "entropy"
 
     def term(self, batch: LossBatch, aggregate: Aggregate, ratio: RatioLevel) -> Tensor:
         if self.coefficient == 0:
@@ -120,6 +116,8 @@ class AdaptiveEntropy(Component, frozen=True, tag="adaptive_entropy"):
     many updates that has: their mean is the entropy that counts.
     """
 
+    name: ClassVar[str] = "entropy"
+
     target: NonNegative
     """Mean entropy of a token in nats. The metric `policy/entropy` shows where a run begins."""
     coefficient: NonNegative = 0.0
@@ -137,10 +135,6 @@ class AdaptiveEntropy(Component, frozen=True, tag="adaptive_entropy"):
                 f"coefficient: got {self.coefficient}, expected `low` ({self.low}) to `high` "
                 f"({self.high})"
             )
-
-    @property
-    def name(self) -> str:
-        return "entropy"
 
     def term(self, batch: LossBatch, aggregate: Aggregate, ratio: RatioLevel) -> Tensor:
         coefficient = batch.entropy_coefficient
@@ -180,6 +174,8 @@ def adapted_entropy_coefficient(
 class SFT(Component, frozen=True, tag="sft"):
     """Imitation of experts beside the policy loss, so that rare rules are not forgotten (AFRL)."""
 
+    name: ClassVar[str] = "sft"
+
     coefficient: NonNegative
     """Weight of the imitation in the loss."""
     batch: PositiveInt = 16
@@ -207,8 +203,15 @@ class SFT(Component, frozen=True, tag="sft"):
     """Steps from one comparison of the two losses' gradients to the next; 0 never compares them."""
 
     def check(self) -> None:
-        if self.schedule == "adaptive":
-            self._check_adaptive()
+        low, high = self.bounds
+        if self.schedule == "adaptive" and not self.coefficient:
+            raise ArgumentError(
+                "coefficient: got 0, expected above 0 with schedule 'adaptive', which multiplies it"
+            )
+        if self.schedule == "adaptive" and not low <= self.coefficient <= high:
+            raise ArgumentError(
+                f"low, high: got {low} and {high}, expected `coefficient` ({self.coefficient}) between"
+            )
         plain = {field.name: field.default for field in fields(self)}
         for other, keys in READ_BY.items():
             unread = [key for key in keys if getattr(self, key) != plain[key]]
@@ -218,26 +221,11 @@ class SFT(Component, frozen=True, tag="sft"):
                     f"'{other}' or leave that out"
                 )
 
-    def _check_adaptive(self) -> None:
-        if not self.coefficient:
-            raise ArgumentError(
-                "coefficient: got 0, expected above 0 with schedule 'adaptive', which multiplies it"
-            )
-        low, high = self.bounds
-        if not low <= self.coefficient <= high:
-            raise ArgumentError(
-                f"low, high: got {low} and {high}, expected `coefficient` ({self.coefficient}) between"
-            )
-
     @property
     def bounds(self) -> tuple[float, float]:
         low = self.coefficient / 4 if self.low is None else self.low
         high = self.coefficient * 10 if self.high is None else self.high
         return low, high
-
-    @property
-    def name(self) -> str:
-        return "sft"
 
     def term(self, batch: LossBatch, aggregate: Aggregate, ratio: RatioLevel) -> Tensor:
         if batch.expert_logp_BT is None or batch.expert_mask_BT is None:
@@ -265,21 +253,17 @@ def kl_estimate(logp: Tensor, ref_logp: Tensor, kind: str, ratio: Tensor | None 
             "divergence already; the ratio would add it once more"
         )
     gap = as_logp(ref_logp) - as_logp(logp)
-    estimate = _estimate(gap, kind.removesuffix("+"))
+    bounded = gap.clamp(max=MAX_LOG_RATIO)
+    forms = {
+        "k1": lambda: -gap,
+        "k2": lambda: gap.square() / 2,
+        "k3": lambda: torch.expm1(bounded) - bounded,
+    }
+    estimate = forms[kind.removesuffix("+")]()
     if kind.endswith("+"):
         right = gap.square() / 2
         return estimate.detach() + (right - right.detach())
     return estimate if ratio is None else estimate * ratio
-
-
-def _estimate(gap: Tensor, kind: str) -> Tensor:
-    """k1, k2 or k3 of `ref_logp - logp`."""
-    if kind == "k1":
-        return -gap
-    if kind == "k2":
-        return gap.square() / 2
-    bounded = gap.clamp(max=MAX_LOG_RATIO)
-    return torch.expm1(bounded) - bounded
 
 
 @public

@@ -8,7 +8,7 @@ ours). The cosine of the two gradients shows whether the losses pull together.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
@@ -31,21 +31,6 @@ class BalanceState:
     coefficient: float
     target: float
     step: int
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {
-            "coefficient": torch.tensor(self.coefficient, dtype=torch.float64),
-            "target": torch.tensor(self.target, dtype=torch.float64),
-            "step": torch.tensor(self.step),
-        }
-
-    @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> BalanceState:
-        return cls(
-            coefficient=float(tensors["coefficient"]),
-            target=float(tensors["target"]),
-            step=int(tensors["step"]),
-        )
 
 
 SMALLEST_NORM = 1e-140

@@ -114,7 +114,10 @@ def ema(teacher: object, student: object, decay: Share, *, buffers: Sequence[str
     if not isinstance(teacher, Mapping):
         return _averaged(teacher, student, decay, "")
     if not isinstance(student, Mapping) or student.keys() != teacher.keys():
-        got = "no table" if not isinstance(student, Mapping) else _odd_keys(teacher, student)
+        got = "no table"
+        if isinstance(student, Mapping):
+            odd = sorted(map(str, teacher.keys() ^ student.keys()))
+            got = f"other names ({', '.join(odd[:3])})"
         raise ArgumentError(f"student: got {got}, expected the weights that the teacher has")
     return {
         name: torch.as_tensor(student[name]).clone()
@@ -154,12 +157,10 @@ def policy_sensitivity(
 
 def sensitivity_of(kl_BT: Tensor, mask_BT: Tensor, score: str) -> Tensor:
     """A response's score from the divergence of its tokens, one at least: (..., T) twice -> (...)."""
-    if score == "first-token":
-        is_first = mask_BT & (mask_BT.cumsum(-1) == 1)
-        found = torch.where(is_first, kl_BT, 0.0).sum(-1)
-    else:
-        found = kl_BT.sum(-1) / mask_BT.sum(-1)
-    return found
+    if score != "first-token":
+        return kl_BT.sum(-1) / mask_BT.sum(-1)
+    is_first = mask_BT & (mask_BT.cumsum(-1) == 1)
+    return torch.where(is_first, kl_BT, 0.0).sum(-1)
 
 
 @public
@@ -249,11 +250,6 @@ def _averaged(teacher: Any, student: Any, decay: float, what: str) -> Tensor:
     check_finite(wide, f"teacher{what}")
     check_finite(as_logp(new, f"student{what}"), f"student{what}")
     return (decay * wide + (1 - decay) * new.detach().to(wide)).to(old.dtype)
-
-
-def _odd_keys(teacher: Mapping[str, Any], student: Mapping[str, Any]) -> str:
-    odd = sorted(map(str, teacher.keys() ^ student.keys()))
-    return f"other names ({', '.join(odd[:3])})"
 
 
 def _bucketed(logits: Tensor, ids: Tensor) -> Tensor:

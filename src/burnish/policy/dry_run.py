@@ -113,7 +113,10 @@ class WeightingComparison:
 
     def _rows(self, columns: Mapping[str, Tensor]) -> dict[str, dict[str, float | None]]:
         return {
-            name: {key: _or_none(values[place].item()) for key, values in columns.items()}
+            name: {
+                key: None if math.isnan(value := values[place].item()) else value
+                for key, values in columns.items()
+            }
             for place, name in enumerate(self.names)
         }
 
@@ -150,17 +153,31 @@ def compare_weightings(
             f"rewards: got shape {tuple(rewards_BK.shape)}, expected a row and a reward beside the "
             f"{replayed} replayed rows"
         )
-    named = _names(names, rewards_BK.shape[1])
+    count = rewards_BK.shape[1]
+    named = tuple(map(str, range(count))) if names is None else tuple(names)
+    if len(set(named)) != count:
+        raise ArgumentError(f"names: got {list(named)}, expected {count} different ones")
     given_K = as_weights(weights, rewards_BK)
     if (given_K == 0).any():
         silent = named[int((given_K == 0).nonzero()[0])]
         raise ArgumentError(f"weights: '{silent}' has weight 0; expected only rewards that count")
     as_steps = one_group(rewards_BK) if steps is None else as_groups(steps)
-    rows_by_step = [(as_steps.index_B == step).nonzero()[:, 0] for step in _first_seen(as_steps)]
+    seen = dict.fromkeys(as_steps.index_B.tolist())
+    rows_by_step = [(as_steps.index_B == step).nonzero()[:, 0] for step in seen]
     # The same prompt in a later step is another group.
     found = as_groups(groups)
     numbered = as_groups(as_steps.index_B * found.total + found.index_B)
-    stats = _reference(reference, rewards_BK, sd_floor=frozen.sd_floor, robust=frozen.robust)
+    stats, start = reference, rewards_BK
+    if isinstance(reference, int):
+        if not 1 <= reference <= len(rewards_BK):
+            raise ArgumentError(
+                f"reference: got the first {reference} rows, expected 1 to {len(rewards_BK)}"
+            )
+        start = rewards_BK[:reference]
+    elif isinstance(reference, torch.Tensor):
+        start = reference
+    if not isinstance(stats, ReferenceStats):
+        stats = fit_reference_stats.plain(start, frozen.sd_floor, robust=frozen.robust)
     normalised_BK = reference_frozen_normalise.plain(
         rewards_BK, stats.mean_K, stats.sd_K, frozen.clip
     )
@@ -175,9 +192,13 @@ def compare_weightings(
     has_any_B1 = (~rewards_BK.isnan()).any(1, keepdim=True)
     filled_BK = torch.where(normalised_BK.isnan() & has_any_B1, 0.0, normalised_BK)
     eps, ddof = scaling.eps, scaling.ddof
+    # What each reward, standardised on its own, adds to the sum of GDPO.
+    own_BK = standardise(rewards_BK, numbered, eps=eps, ddof=ddof) * given_K
+    threshold_K = by_name("threshold", rule.threshold, named, math.nan)
+    below_K = (rewards_BK < threshold_K).sum(0).double() / (~rewards_BK.isnan()).sum(0)
     made = {
         "sum": _sum_parts(rewards_BK * given_K, numbered, within, eps, ddof),
-        "gdpo": _gdpo_parts(rewards_BK, given_K, numbered, eps, ddof),
+        "gdpo": own_BK.masked_fill(is_constant(own_BK.sum(1, keepdim=True), numbered), 0.0),
         "reference_frozen": _sum_parts(filled_BK * given_K, numbered, within, eps, ddof),
         "tri_factor": _sum_parts(filled_BK * given_K * scaled_BK, numbered, within, eps, ddof),
     }
@@ -186,7 +207,7 @@ def compare_weightings(
         methods=tuple(_weighting(m, made[m], rewards_BK, numbered) for m in METHODS),
         factors=factors,
         saturated_K=saturated_share.plain(normalised_BK, frozen.clip),
-        below_K=_below(rewards_BK, by_name("threshold", rule.threshold, named, math.nan)),
+        below_K=below_K.masked_fill(threshold_K.isnan(), torch.nan),
         missing_K=rewards_BK.isnan().sum(0),
         reference=stats,
     )
@@ -246,14 +267,6 @@ def _sum_parts(
     return torch.where(is_flat_B1, 0.0, centred_BK / spread_B1.masked_fill(is_flat_B1, 1.0))
 
 
-def _gdpo_parts(
-    rewards_BK: Tensor, weights_K: Tensor, groups: Groups, eps: float, ddof: int
-) -> Tensor:
-    """What each reward, standardised on its own, adds to the sum of GDPO, (B, K)."""
-    parts_BK = standardise(rewards_BK, groups, eps=eps, ddof=ddof) * weights_K
-    return parts_BK.masked_fill(is_constant(parts_BK.sum(1, keepdim=True), groups), 0.0)
-
-
 def _weighting(
     method: str, contributions_BK: Tensor, rewards_BK: Tensor, groups: Groups
 ) -> Weighting:
@@ -284,44 +297,3 @@ def _agreement(rewards_BK: Tensor, advantages_B: Tensor, groups: Groups) -> Tens
     counts_BK = ~(is_flat_BK | is_missing_BK)
     products_BK = (left_BK * right_BK).masked_fill(~counts_BK, 0.0)
     return (products_BK.sum(0) / counts_BK.sum(0)).clamp(-1.0, 1.0)
-
-
-def _below(rewards_BK: Tensor, threshold_K: Tensor) -> Tensor:
-    share_K = (rewards_BK < threshold_K).sum(0).double() / (~rewards_BK.isnan()).sum(0)
-    return share_K.masked_fill(threshold_K.isnan(), torch.nan)
-
-
-def _or_none(value: float) -> float | None:
-    return None if math.isnan(value) else value
-
-
-def _names(names: Sequence[str] | None, count: int) -> tuple[str, ...]:
-    found = tuple(map(str, range(count))) if names is None else tuple(names)
-    if len(set(found)) != count:
-        raise ArgumentError(f"names: got {list(found)}, expected {count} different ones")
-    return found
-
-
-def _first_seen(steps: Groups) -> list[int]:
-    return list(dict.fromkeys(steps.index_B.tolist()))
-
-
-def _reference(
-    reference: ReferenceStats | Tensor | int | None,
-    rewards_BK: Tensor,
-    *,
-    sd_floor: float,
-    robust: bool,
-) -> ReferenceStats:
-    if isinstance(reference, ReferenceStats):
-        return reference
-    start_NK = rewards_BK
-    if isinstance(reference, int):
-        if not 1 <= reference <= len(rewards_BK):
-            raise ArgumentError(
-                f"reference: got the first {reference} rows, expected 1 to {len(rewards_BK)}"
-            )
-        start_NK = rewards_BK[:reference]
-    elif reference is not None:
-        start_NK = reference
-    return fit_reference_stats.plain(start_NK, sd_floor, robust=robust)

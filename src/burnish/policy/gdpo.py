@@ -16,6 +16,7 @@ from burnish.boundary import NonNegative, Share, public
 from burnish.policy.base import Component
 from burnish.policy.batch import Estimate
 from burnish.policy.conflict import ConflictVariant, conflict_keep, group_keep_ratio
+from burnish.policy.dapo import informative_groups
 from burnish.policy.groups import (
     Ddof,
     as_groups,
@@ -25,7 +26,6 @@ from burnish.policy.groups import (
     per_reward_advantages,
 )
 from burnish.policy.post_scale import batch_whiten
-from burnish.policy.select import informative_groups
 from burnish.tensors import torch
 
 if TYPE_CHECKING:

@@ -84,13 +84,23 @@ class Function(Component, frozen=True, tag="function"):
     def estimate(self, batch: RewardBatch) -> Estimate:
         where = f"advantage function '{self.path}'"
         rewards_BK, has_any_B = batch.rewards_BK, batch.has_any_B
-        more = {"batch": batch} if _takes_batch(self) else {}
+        asks = _has_batch(load_function(self, "advantage"), self)
+        more = {"batch": batch} if asks else {}
         result = _call(self, "advantage", rewards_BK, batch.groups_B, batch.weights_K, **more)
         values, per_reward = _pair(result, where)
-        if isinstance(values, torch.Tensor) and values.ndim == 2:
-            values_B = _token_values(values, batch, where)
-        else:
-            values_B = _tensor(values, rewards_BK.shape[:1], where)
+        shape = rewards_BK.shape[:1]
+        if isinstance(values, torch.Tensor) and values.ndim == 2:  # one a token
+            shape = (*shape, int(batch.lengths_B.max()) if len(batch.lengths_B) else 0)
+        values_B = _tensor(values, shape, where)
+        if values_B.ndim == 2:
+            behind = ~batch.has_token(shape[1]).to(values_B.device) & (values_B != 0)
+            if behind.any():
+                rollout, token = behind.nonzero()[0].tolist()
+                raise UserError(
+                    f"{where} returned {values_B[rollout, token]:g} for token {token} of rollout "
+                    f"{rollout}, which has {int(batch.lengths_B[rollout])} tokens; expected 0 behind "
+                    "its end."
+                )
         by_row = (len(values_B),) + (1,) * (values_B.ndim - 1)
         values_B = values_B.masked_fill(~has_any_B.view(by_row), 0.0)
         per_reward_BK = _tensor(per_reward, rewards_BK.shape, where)
@@ -131,6 +141,9 @@ class Function(Component, frozen=True, tag="function"):
         return aggregate.total(values_BT, batch)
 
 
+_find = functools.cache(find_function)
+
+
 class NotFinite(UserError):
     """A function returned NaN or infinity for a rollout; the trainer adds the sample's id."""
 
@@ -146,7 +159,8 @@ class NotFinite(UserError):
 
 def load_function(component: Function, slot: str) -> Callable[..., Any]:
     """The function that a component names; its file, name and signature are checked."""
-    function = _function_at(component.path, f"{slot} function")
+    # Looked up once: editing the file during a run does not change the run.
+    function = _find(component.path, f"{slot} function")
     name = component.path.rpartition(":")[2]
     more = {"batch": "batch"} if slot == "advantage" and _has_batch(function, component) else {}
     try:
@@ -160,32 +174,8 @@ def load_function(component: Function, slot: str) -> Callable[..., Any]:
     return function
 
 
-def _takes_batch(component: Function) -> bool:
-    """Whether an advantage function asks for the batch beside its three arguments."""
-    return _has_batch(load_function(component, "advantage"), component)
-
-
 def _has_batch(function: Callable[..., Any], component: Function) -> bool:
     return "batch" in inspect.signature(function).parameters and "batch" not in component.options
-
-
-def _token_values(values: Tensor, batch: RewardBatch, where: str) -> Tensor:
-    rollouts = len(batch.lengths_B)
-    width = int(batch.lengths_B.max()) if rollouts else 0
-    if tuple(values.shape) != (rollouts, width):
-        raise UserError(
-            f"{where} returned {_describe(values)}; expected a tensor of shape ({rollouts},), one "
-            f"value a rollout, or ({rollouts}, {width}), one a token up to the longest answer."
-        )
-    read = values.detach().to(torch.float64)
-    behind = ~batch.has_token(width).to(read.device) & (read != 0)
-    if behind.any():
-        rollout, token = behind.nonzero()[0].tolist()
-        raise UserError(
-            f"{where} returned {read[rollout, token]:g} for token {token} of rollout {rollout}, "
-            f"which has {int(batch.lengths_B[rollout])} tokens; expected 0 behind its end."
-        )
-    return read
 
 
 def _call(component: Function, slot: str, *arguments: object, **more: object) -> Any:
@@ -202,12 +192,6 @@ def _call(component: Function, slot: str, *arguments: object, **more: object) ->
         if is_user_error or isinstance(error, KeyboardInterrupt) or is_out_of_memory(error):
             raise
         raise UserError(f"{slot} function '{component.path}' failed: {describe(error)}") from error
-
-
-@functools.cache
-def _function_at(path: str, where: str) -> Callable[..., Any]:
-    """Looked up once: editing the file during a run does not change the run."""
-    return find_function(path, where)
 
 
 def _pair(result: object, where: str) -> tuple[object, object]:

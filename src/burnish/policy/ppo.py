@@ -123,7 +123,12 @@ def gae(
     advantages_BT = advantages_BT.masked_fill(~mask, 0.0)
     returns_BT = (advantages_BT + values).masked_fill(~mask, 0.0)
     if whiten:
-        advantages_BT = _whitened(advantages_BT, mask)
+        known = advantages_BT[mask]
+        if _is_flat(known):
+            advantages_BT = torch.zeros_like(advantages_BT)
+        else:
+            scaled = (advantages_BT - known.mean()) / (known.var() + _EPS).sqrt()
+            advantages_BT = scaled.masked_fill(~mask, 0.0)
     return Gae(advantages_BT, returns_BT)
 
 
@@ -182,15 +187,6 @@ def critic_metrics(values_BT: Tensor, returns_BT: Tensor, mask_BT: Tensor) -> di
         unexplained = (returns_N - values_N).var(correction=0).item()
         found["critic/explained_variance"] = 1 - unexplained / spread
     return found
-
-
-def _whitened(values_BT: Tensor, mask_BT: Tensor) -> Tensor:
-    """Mean 0 and variance 1 over the trained tokens; 0 where they do not differ."""
-    known = values_BT[mask_BT]
-    if _is_flat(known):
-        return torch.zeros_like(values_BT)
-    scaled = (values_BT - known.mean()) / (known.var() + _EPS).sqrt()
-    return scaled.masked_fill(~mask_BT, 0.0)
 
 
 def _is_flat(known_N: Tensor) -> bool:

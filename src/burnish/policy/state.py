@@ -28,13 +28,6 @@ class ReferenceStats(NamedTuple):
     any change of it will be clipped: a person should know."""
     count_K: Tensor
 
-    def tensors(self) -> dict[str, Tensor]:
-        return self._asdict()
-
-    @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> ReferenceStats:
-        return cls(**tensors)
-
     @classmethod
     def from_numbers(
         cls, mean: Sequence[float], sd: Sequence[float], counts: Sequence[int]
@@ -62,13 +55,6 @@ class WeightState:
         unseen_K = torch.full((count,), torch.nan, dtype=torch.float64)
         return cls(unseen_K, unseen_K.clone(), torch.ones(count, dtype=torch.float64))
 
-    def tensors(self) -> dict[str, Tensor]:
-        return dict(vars(self))
-
-    @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> WeightState:
-        return cls(**tensors)
-
 
 @dataclass(frozen=True)
 class EntropyState:
@@ -76,16 +62,6 @@ class EntropyState:
 
     coefficient: float
     entropy: float
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {
-            "coefficient": torch.tensor(self.coefficient, dtype=torch.float64),
-            "entropy": torch.tensor(self.entropy, dtype=torch.float64),
-        }
-
-    @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> EntropyState:
-        return cls(float(tensors["coefficient"]), float(tensors["entropy"]))
 
 
 _PARTS: dict[str, Any] = {
@@ -119,14 +95,22 @@ class PolicyState:
         found = {"steps": torch.tensor(self.steps)}
         for name in _PARTS:
             part = getattr(self, name)
-            tensors = part.tensors() if part else {}
-            found |= {f"{name}.{key}": tensor.contiguous() for key, tensor in tensors.items()}
+            if isinstance(part, HeadState):
+                found |= {f"{name}.{key}": tensor for key, tensor in part.tensors().items()}
+            elif part is not None:
+                values = part._asdict() if isinstance(part, ReferenceStats) else vars(part)
+                for key, value in values.items():
+                    dtype = torch.float64 if isinstance(value, float) else None
+                    found[f"{name}.{key}"] = torch.as_tensor(value, dtype=dtype).contiguous()
         return found
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> PolicyState:
         parts: dict[str, Any] = {}
-        for name, part in _PARTS.items():
-            if own := with_prefix(tensors, f"{name}."):
-                parts[name] = part.from_tensors(own)
+        for name, kind in _PARTS.items():
+            own = with_prefix(tensors, f"{name}.")
+            if own and kind is HeadState:
+                parts[name] = HeadState.from_tensors(own)
+            elif own:
+                parts[name] = kind(**{k: t if t.ndim else t.item() for k, t in own.items()})
         return cls(steps=int(tensors["steps"]), **parts)
