@@ -7,13 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnish.policy import (
-    SFT,
-    BalanceState,
-    PolicyState,
-    adapted_coefficient,
-    gradient_overlap,
-)
+from burnish.policy import SFT, BalanceState, PolicyState, adapted_coefficient, gradient_overlap
 
 POSITIVE = st.floats(1e-3, 1e3)
 

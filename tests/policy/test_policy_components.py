@@ -86,11 +86,7 @@ def test_sequence_ratio_spreads_its_gradient_and_sequence_token_does_not():
         logp = f64([[-1.0, -2.0, -9.0]]).requires_grad_(True)
         log_ratio(logp, torch.zeros(1, 3), torch.tensor([[1, 1, 0]]), level)[0, 0].backward()
         gradients[level] = logp.grad.tolist()[0]
-    assert gradients == {
-        "token": [1, 0, 0],
-        "sequence": [0.5, 0.5, 0],
-        "sequence_token": [1, 0, 0],
-    }
+    assert gradients == {"token": [1, 0, 0], "sequence": [0.5, 0.5, 0], "sequence_token": [1, 0, 0]}
 
 
 def test_surrogate_by_hand():

@@ -39,12 +39,10 @@ def test_to_go_spreads_the_last_reward_over_all_tokens_and_local_does_not():
     segments = [[0, 1, 1, 2], [0, 1, 2, 2]]
     ones = torch.ones(2, 4)
     assert_close(
-        stepwise_advantages(rewards, [5, 5], segments, ones, credit="to_go"),
-        [[R] * 4, [-R] * 4],
+        stepwise_advantages(rewards, [5, 5], segments, ones, credit="to_go"), [[R] * 4, [-R] * 4]
     )
     assert_close(
-        stepwise_advantages(rewards, [5, 5], segments, ones),
-        [[Z, Z, Z, R], [Z, Z, -R, -R]],
+        stepwise_advantages(rewards, [5, 5], segments, ones), [[Z, Z, Z, R], [Z, Z, -R, -R]]
     )
 
 

@@ -73,13 +73,7 @@ LLAMA = Architecture(
     tied_head=True,
 )
 WIDE = replace(
-    LLAMA,
-    hidden_size=144,
-    intermediate_size=384,
-    heads=9,
-    kv_heads=3,
-    head_dim=16,
-    vocab_size=1024,
+    LLAMA, hidden_size=144, intermediate_size=384, heads=9, kv_heads=3, head_dim=16, vocab_size=1024
 )
 """A quarter of smollm2 in every width."""
 MODELS = {"tiny": LLAMA, "qwen3": replace(LLAMA, family="qwen3", qk_norm=True), "smollm2": WIDE}

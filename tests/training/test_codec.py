@@ -19,13 +19,7 @@ from burnish.training.optimiser import MasterAdamW
 from burnish.training.sound_data import shown_places
 
 BOTTLENECKS = ("plain", "kl", "sigma", "norm", "norm+noise")
-SIZES = {
-    "sampling_rate": 2000,
-    "n_fft": 32,
-    "frame_hop": 16,
-    "hidden_size": 16,
-    "latent_size": 6,
-}
+SIZES = {"sampling_rate": 2000, "n_fft": 32, "frame_hop": 16, "hidden_size": 16, "latent_size": 6}
 
 
 @pytest.fixture(autouse=True)

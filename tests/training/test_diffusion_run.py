@@ -5,13 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from training_cases import (
-    assert_same,
-    finish,
-    finish_with_stops,
-    outcome,
-    trainer,
-)
+from training_cases import assert_same, finish, finish_with_stops, outcome, trainer
 
 from burnish.errors import UserError
 from burnish.lm.diffusion.masked_rows import Unit, both_ways, passes, unit_losses, unit_of

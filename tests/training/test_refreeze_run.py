@@ -14,10 +14,7 @@ from burnish.store import RunStore
 
 # A clip this small puts nearly every value at it: each step finds its unit stale.
 STALE = {
-    "rewards": [
-        {**reward("letters"), "category": "content"},
-        {**BREVITY, "category": "form"},
-    ],
+    "rewards": [{**reward("letters"), "category": "content"}, {**BREVITY, "category": "form"}],
     "policy": {
         "shaping": [
             {

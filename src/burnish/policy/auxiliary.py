@@ -21,15 +21,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from msgspec.structs import fields
 
-from burnish.boundary import (
-    UNREAD,
-    Count,
-    NonNegative,
-    Number,
-    PositiveInt,
-    Share,
-    public,
-)
+from burnish.boundary import UNREAD, Count, NonNegative, Number, PositiveInt, Share, public
 from burnish.errors import ArgumentError
 from burnish.policy.base import Component
 from burnish.policy.objective import MAX_LOG_RATIO, RatioLevel, log_ratio

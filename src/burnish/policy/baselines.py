@@ -80,11 +80,7 @@ class LengthWeightedBaseline(Component, frozen=True, tag="length_weighted_baseli
 
 @public
 def opo_advantage(
-    rewards: Rewards,
-    groups: GroupLabels,
-    lengths: Lengths,
-    *,
-    weights: RewardWeights | None = None,
+    rewards: Rewards, groups: GroupLabels, lengths: Lengths, *, weights: RewardWeights | None = None
 ) -> Tensor:
     """`R_i - sum_j l_j R_j / sum_j l_j` over the group: (B,) or (B, K), lengths (B,) -> (B,).
 

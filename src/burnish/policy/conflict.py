@@ -119,10 +119,7 @@ def sign_conflict(
 
 @public
 def snr_ratio(
-    per_reward_advantages: PerReward,
-    eps: Positive = 1e-8,
-    *,
-    weights: RewardWeights | None = None,
+    per_reward_advantages: PerReward, eps: Positive = 1e-8, *, weights: RewardWeights | None = None
 ) -> Tensor:
     """Net over gross signal, `sum_k w_k a_ik / (sum_k |w_k a_ik| + eps)`: (B, K) -> (B,).
 
@@ -155,10 +152,7 @@ def conflict_keep(
 
 @public
 def group_keep_ratio(
-    keep: Bool[Tensor, " B"],
-    groups: GroupLabels,
-    *,
-    present: Bool[Tensor, " B"] | None = None,
+    keep: Bool[Tensor, " B"], groups: GroupLabels, *, present: Bool[Tensor, " B"] | None = None
 ) -> Tensor:
     """The kept share of each rollout's group: (B,) -> (B,) float64.
 

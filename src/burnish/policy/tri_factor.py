@@ -106,11 +106,7 @@ class TriFactor(Component, frozen=True, tag="tri_factor"):
         return RewardWeights(weights_K, dataclasses.replace(state, weights=after), metrics)
 
     def renew(
-        self,
-        before: WeightState,
-        normalised_BK: Tensor,
-        rewards_BK: Tensor,
-        names: Sequence[str],
+        self, before: WeightState, normalised_BK: Tensor, rewards_BK: Tensor, names: Sequence[str]
     ) -> tuple[WeightState, dict[str, Tensor]]:
         """`next_weights` with these settings; `names` are those of the rewards that count."""
         return next_weights.plain(

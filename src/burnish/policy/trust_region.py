@@ -90,9 +90,7 @@ def check_range(r_min: float, r_max: float) -> None:
 
 
 @public
-def pass_buckets(
-    rates: Annotated[Float64[Tensor, " B"], Meta(ge=0, le=1), MISSING],
-) -> Tensor:
+def pass_buckets(rates: Annotated[Float64[Tensor, " B"], Meta(ge=0, le=1), MISSING]) -> Tensor:
     """The number of each rate's bucket in `PASS_BUCKETS`, -1 for NaN: (B,) -> (B,) int64."""
     edges_P = torch.tensor(EDGES, dtype=torch.float64, device=rates.device)
     found_B = torch.bucketize(rates + ROUNDING, edges_P, right=True)

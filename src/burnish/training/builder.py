@@ -39,12 +39,7 @@ from burnish.lm.folder import (
     is_diffusion,
     load_model,
 )
-from burnish.lm.hardware import (
-    available_bytes,
-    choose_threads,
-    has_fast_bfloat16,
-    usable_cores,
-)
+from burnish.lm.hardware import available_bytes, choose_threads, has_fast_bfloat16, usable_cores
 from burnish.lm.jobs import Limits
 from burnish.lm.new_model import NEW
 from burnish.lm.remote import RemoteSampler
@@ -64,13 +59,7 @@ from burnish.training import checkpoint
 from burnish.training.algorithm import AnyAlgorithm, Setup
 from burnish.training.algorithms import Chosen, find_algorithm
 from burnish.training.checkpoint import TrainState
-from burnish.training.data import (
-    AnswerBudget,
-    Data,
-    PromptReport,
-    answer_budget,
-    measure_prompts,
-)
+from burnish.training.data import AnswerBudget, Data, PromptReport, answer_budget, measure_prompts
 from burnish.training.devices import World, local_rank
 from burnish.training.forecast import (
     Forecast,
@@ -382,11 +371,7 @@ def _check_finite(loaded: LoadedModel) -> None:
 
 
 def _assemble(
-    parts: Parts,
-    store: RunStore,
-    trainings: Sequence[Training],
-    trainable: Trainable,
-    place: int,
+    parts: Parts, store: RunStore, trainings: Sequence[Training], trainable: Trainable, place: int
 ) -> Trainer:
     """The trainer, at the newest checkpoint of the stage under way where there is one."""
     config = parts.config

@@ -44,12 +44,7 @@ from burnish.models.masked_diffusion.samplers import (
 from burnish.records import Message, Task
 from burnish.training.algorithm import Setup
 from burnish.training.data import open_experts, text_of
-from burnish.training.packed_text import (
-    PackedText,
-    Sequences,
-    ended_document_starts,
-    packed_text,
-)
+from burnish.training.packed_text import PackedText, Sequences, ended_document_starts, packed_text
 from burnish.training.update import MicroBatcher
 
 FITTED = (

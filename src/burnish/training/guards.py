@@ -83,11 +83,7 @@ def check_rows(stage: str, name: str, values_BX: Tensor, ids: Sequence[str], ste
 
 
 def check_tensors(
-    stage: str,
-    named: Iterable[tuple[str, Tensor]],
-    ids: Sequence[str],
-    step: int,
-    hint: str = "",
+    stage: str, named: Iterable[tuple[str, Tensor]], ids: Sequence[str], step: int, hint: str = ""
 ) -> None:
     """Trip at the first tensor that is not finite; `hint` says what to do, where it is not usual."""
     for name, tensor in named:

@@ -56,10 +56,7 @@ class PairTerms:
     """The terms of one algorithm's loss, by name and in their order; false without any."""
 
     def __init__(
-        self,
-        settings: Sequence[TermConfig],
-        setup: Setup,
-        pairs: Callable[[int], Sequence[Pair]],
+        self, settings: Sequence[TermConfig], setup: Setup, pairs: Callable[[int], Sequence[Pair]]
     ) -> None:
         """`pairs` gives the first so many training pairs."""
         loaded = setup.trainable.loaded

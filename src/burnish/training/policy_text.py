@@ -135,10 +135,7 @@ def default_system(tokenizer: Tokenizer) -> str:
 
 
 def check_only_policy(
-    tokenizer: Tokenizer,
-    student: Sequence[Message],
-    teacher: Sequence[Message],
-    policy: PolicyText,
+    tokenizer: Tokenizer, student: Sequence[Message], teacher: Sequence[Message], policy: PolicyText
 ) -> None:
     """Refuse where teacher and student differ by more than the policy, as the template writes both.
 

@@ -241,11 +241,7 @@ def latents_of(model: AudioTokenizerModel, wave_n: Tensor) -> Tensor:
 
 
 def reconstruction(
-    name: str,
-    clip: int,
-    rate: int,
-    sound_n: Wave,
-    tried: Iterable[tuple[float, Wave, float]],
+    name: str, clip: int, rate: int, sound_n: Wave, tried: Iterable[tuple[float, Wave, float]]
 ) -> SoundSample:
     """A sound and what was made of it: strength of noise, wave and distance, the plain one first."""
     made, distances = [], []
@@ -351,8 +347,7 @@ def speech_corpus(
 def open_speech(settings: SpeechTrain, config: AudioTokenizerConfig, patch: int) -> SpeechData:
     hop, rate = config.hop_length, config.sampling_rate
     sounds = open_train_and_held_out(
-        settings,
-        lambda sources: speech_corpus(settings, sources, rate=rate, shortest=hop * patch),
+        settings, lambda sources: speech_corpus(settings, sources, rate=rate, shortest=hop * patch)
     )
     places = [*sounds.train.places, *sounds.held_out.places]
     voices = sorted({place.voice for place in places})

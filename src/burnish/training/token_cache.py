@@ -334,10 +334,7 @@ class _SidePiece(NamedTuple):
 
 
 def _batches(
-    corpus: Corpus,
-    share: float,
-    most: int,
-    on_separators: Report = lambda count: None,
+    corpus: Corpus, share: float, most: int, on_separators: Report = lambda count: None
 ) -> Iterator[list[_SidePiece]]:
     """Pieces of all documents and the side of each, about `most` bytes at a time."""
     held: list[_SidePiece] = []

@@ -33,10 +33,7 @@ from burnish.store.manifest import is_ours, newest_weights
 from burnish.training.forecast import Forecast, Workload
 from burnish.training.guards import check_saved
 from burnish.training.packing import CausalModel
-from burnish.training.sound_data import (
-    new_generator_folder,
-    new_tokenizer_folder,
-)
+from burnish.training.sound_data import new_generator_folder, new_tokenizer_folder
 
 if TYPE_CHECKING:
     from burnish.config.schema import Config

@@ -45,13 +45,7 @@ from burnish.store.processes import Death, ProcessRecord, death_line
 from burnish.tasks.base import TaskSet
 from burnish.texts import counted, run_word, shown_path
 from burnish.training import checkpoint, metrics
-from burnish.training.algorithm import (
-    AnyAlgorithm,
-    HeldOutScores,
-    Setup,
-    StepResult,
-    StepUndone,
-)
+from burnish.training.algorithm import AnyAlgorithm, HeldOutScores, Setup, StepResult, StepUndone
 from burnish.training.checkpoint import TrainState, save_crash
 from burnish.training.data import AnswerBudget
 from burnish.training.devices import World
@@ -422,11 +416,7 @@ class Trainer:
             "optimiser/updates": float(result.updates),
             **layers,
         }
-        timings = {
-            **report.timings,
-            "time/update_s": now - ready,
-            "time/step_s": now - began,
-        }
+        timings = {**report.timings, "time/update_s": now - ready, "time/step_s": now - began}
         if self.world.is_main:
             self._store_metrics(step, numbers, timings)
         if not report.is_reread:

@@ -331,10 +331,7 @@ def _describe(
 ) -> dict[str, float]:
     per_sample_B, mean, is_anchor_B = (values.detach() for values in found.losses)
     anchors, rollouts = int(is_anchor_B.sum()), len(is_anchor_B)
-    metrics = {
-        "anchors": float(anchors),
-        "dropped_nan": float((~found.has_direction_B).sum()),
-    }
+    metrics = {"anchors": float(anchors), "dropped_nan": float((~found.has_direction_B).sum())}
     if rollouts:
         metrics["anchor_share"] = anchors / rollouts
     if anchors:

@@ -30,12 +30,7 @@ from burnish.lm.diffusion.masked_rows import (
 )
 from burnish.lm.diffusion.sampler import Decoding, parse_decoding, read_decoding, write_decoding
 from burnish.lm.tokenizer import end_of_turn
-from burnish.policy import (
-    AllTokens,
-    Clipped,
-    NoCorrection,
-    NoCritic,
-)
+from burnish.policy import AllTokens, Clipped, NoCorrection, NoCritic
 from burnish.policy.batch import LossBatch
 from burnish.policy.compute import loss as policy_loss
 from burnish.records import Trajectory

@@ -106,10 +106,7 @@ class DistilAlgorithm(Algorithm[Answers, TwoViews]):
         rollout = setup.config.rollout
         self.rollout = rollout.build(setup.data.root)
         self.cursor = Cursor(
-            tasks,
-            setup.length_of,
-            rollout.max_prompt_tokens,
-            rollout.overlong_prompts == "drop",
+            tasks, setup.length_of, rollout.max_prompt_tokens, rollout.overlong_prompts == "drop"
         )
         self.context = TeacherContext(setup, settings, self.teacher, tasks)
 

@@ -19,27 +19,14 @@ from burnish.records import Reward, Span
 from burnish.rewards.models.term import Pair
 from burnish.seeds import derive
 from burnish.store import StoredSample
-from burnish.training.algorithm import (
-    HeldOutScores,
-    Loss,
-    Setup,
-    StepReport,
-    StepResult,
-    stored,
-)
+from burnish.training.algorithm import HeldOutScores, Loss, Setup, StepReport, StepResult, stored
 from burnish.training.data import answer_spans
 from burnish.training.forecast import Workload
 from burnish.training.labelled import Batch, in_place
 from burnish.training.metrics import held_out_rewards
 from burnish.training.packing import CausalModel, token_scores
 from burnish.training.pair_terms import PairAlgorithm
-from burnish.training.pairs import (
-    Answers,
-    PairMicro,
-    length_metrics,
-    pair_states,
-    wins,
-)
+from burnish.training.pairs import Answers, PairMicro, length_metrics, pair_states, wins
 
 if TYPE_CHECKING:
     from burnish.config.schema import Config, DpoTrain

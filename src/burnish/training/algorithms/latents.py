@@ -23,12 +23,7 @@ from burnish.errors import UserError
 from burnish.lm.head import chunk_tokens
 from burnish.lm.vectors import vector_model
 from burnish.lm.weights import write_json
-from burnish.models.visual_latent import (
-    LatentHead,
-    PatchEncoder,
-    latent_step,
-    use_latent,
-)
+from burnish.models.visual_latent import LatentHead, PatchEncoder, latent_step, use_latent
 from burnish.models.visual_latent.records import Encoder
 from burnish.source import find_function
 from burnish.texts import duration

@@ -22,20 +22,8 @@ from burnish.policy.auxiliary import masked_nll
 from burnish.policy.balance import BalanceState, adapted_coefficient
 from burnish.records import Trajectory
 from burnish.seeds import Seeds
-from burnish.training.algorithm import (
-    Algorithm,
-    HeldOutScores,
-    Loss,
-    Setup,
-    StepReport,
-    StepResult,
-)
-from burnish.training.data import (
-    Data,
-    Experts,
-    missing_field,
-    open_experts,
-)
+from burnish.training.algorithm import Algorithm, HeldOutScores, Loss, Setup, StepReport, StepResult
+from burnish.training.data import Data, Experts, missing_field, open_experts
 from burnish.training.forecast import MEASURED, Workload, measured
 from burnish.training.guards import check_rows
 from burnish.training.metrics import held_out_rewards, token_counts
