@@ -93,11 +93,6 @@ def test_a_piece_without_sense_is_refused(change, line):
     assert "\n" not in str(caught.value)
 
 
-def test_other_schedules_may_name_the_defaults_and_weigh_nothing():
-    spelt = SFT(0.0, target=0.0, rate=0.5, low=None, high=None, every=5, held_out=16)
-    assert spelt == SFT(0.0)
-
-
 def test_the_state_comes_back_bit_for_bit():
     state = PolicyState(steps=3, balance=BalanceState(0.1 + 0.2, 1 / 3, 7))
     assert PolicyState.from_tensors(state.tensors()) == state

@@ -60,13 +60,6 @@ def test_bounds_of_sequence_ratios_with_limits_of_their_size():
     torch.testing.assert_close(low, f64([1.5e-4, 3e-4, 6e-4]))
 
 
-@given(st.lists(st.one_of(SIZES, st.just(NAN)), max_size=6), st.floats(0, 0.99), st.floats(0, 3))
-def test_no_strength_is_the_static_interval_exactly(values, eps_low, eps_high):
-    low, high = elastic_bounds(values, eps_low, eps_high, strength=0.0)
-    assert low.tolist() == [eps_low] * len(values)
-    assert high.tolist() == [eps_high] * len(values)
-
-
 @given(st.floats(0, 4), st.floats(0, 2), st.floats(0.05, 0.8))
 def test_an_advantage_at_the_center_has_static_bounds(strength, center, eps):
     low, high = elastic_bounds([center, -center], eps, eps, strength, center)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
-
 import anyio
 import pytest
 from openrs_judge import openrs_reply
@@ -64,9 +62,3 @@ def test_the_recipe_trains_on_the_tiny_model(tmp_path, scripted):
     assert len(steps) == 2
     assert any("openrs" in key for key in steps[0].metrics)
     assert scripted.calls
-
-
-def test_the_recipe_says_how_it_is_run():
-    lines = RECIPE.read_text(encoding="utf-8").splitlines()
-    assert lines[0] == "# burnish train openrs"
-    assert tomllib.loads("\n".join(lines))["rewards"][0]["with"] == "openrs"

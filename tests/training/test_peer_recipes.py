@@ -6,18 +6,17 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from training_cases import (
+    assert_same_curves,
     finish,
-    launch,
     merged,
+    one_and_two,
     outcome,
-    resolved,
     reward,
     shipped,
     stop_after,
     trainer,
 )
 
-from burnish.config import render
 from burnish.policy.state import PolicyState
 from burnish.store import RunStore
 from burnish.training.events import StepDone
@@ -207,24 +206,11 @@ def test_the_coefficient_follows_the_entropy_of_the_step_before(tmp_path):
 
 
 def test_two_processes_mark_the_same_tokens(tmp_path):
-    pytest.importorskip("accelerate", reason="several processes need accelerate")
-    settings = merged(
-        EVERYTHING,
-        {
-            "steps": 2,
-            "run": {"name": "two", "folder": "."},
-            "rollout": {"prompts": 3},
-            "update": {"minibatches": 2, "micro_batch_tokens": 64},
-        },
-    )
-    (tmp_path / "config.toml").write_text(render(resolved(tmp_path, settings)))
-    done = launch(tmp_path)
-    assert done.is_well, done.said
-    one = steps_of(finish(trainer(tmp_path, settings, run="one")))
+    update = {"minibatches": 2, "micro_batch_tokens": 64}
+    more = {"steps": 2, "rollout": {"prompts": 3}, "update": update}
+    one_and_two(tmp_path, merged(EVERYTHING, more))
     for name, tensor in last_weights(tmp_path / "one").items():
         other = last_weights(tmp_path / "two")[name]
         torch.testing.assert_close(tensor, other, rtol=0, atol=1e-5)
-    with RunStore.open(tmp_path / "two", read_only=True) as store:
-        for name in ("policy/marked_share", "policy/selected_share", "greedy/total"):
-            values = [point.value for point in store.metrics()[name]]
-            assert values == pytest.approx([m[name] for m in one], rel=1e-9), name
+    names = ("policy/marked_share", "policy/selected_share", "greedy/total")
+    assert_same_curves(tmp_path, *names, rel=1e-9)

@@ -72,6 +72,10 @@ class Sizes:
         """Of a number in the residual stream, which half precision keeps in float32."""
         return max(self.bytes_per_value, 4)
 
+    def keeps_scores(self, row_tokens: int) -> bool:
+        """Whether attention is plain products."""
+        return self.is_built_in and not self.is_gpu and row_tokens <= SHORT
+
 
 def activation_bytes_per_token(sizes: Sizes, row_tokens: int, *, is_masked: bool) -> int:
     """What one token of a row of `row_tokens` keeps between forward and backward.
@@ -104,7 +108,7 @@ def attention_bytes(sizes: Sizes, row_tokens: int, *, is_masked: bool) -> int:
     if sizes.is_gpu and sizes.is_built_in and b < 4 and not is_masked:
         return 2 * b * (sizes.query_width + sizes.kv_width) + COUNT * sizes.heads
     kept = 4 * b * sizes.query_width
-    if not _is_plain(sizes, row_tokens):
+    if not sizes.keeps_scores(row_tokens):
         return kept + COUNT * sizes.heads
     # The weights as softmax gives them, in at least float32, and rounded where values are half.
     rounded = b if b < 4 else 0
@@ -117,11 +121,7 @@ def masked_attention_bytes(sizes: Sizes, row_tokens: int) -> int:
         # All layers add the same tensor to their scores.
         return 0
     # Plain attention keeps the mask's opposite; torch's kernel what it adds to the scores.
-    return row_tokens * (1 if _is_plain(sizes, row_tokens) else sizes.bytes_per_value)
-
-
-def _is_plain(sizes: Sizes, row_tokens: int) -> bool:
-    return sizes.is_built_in and not sizes.is_gpu and row_tokens <= SHORT
+    return row_tokens * (1 if sizes.keeps_scores(row_tokens) else sizes.bytes_per_value)
 
 
 def logits_bytes(
@@ -299,10 +299,7 @@ class Forecast:
 
 
 def forecast(config: Config, work: Workload, shape: Shape, budget: int, available: int) -> Forecast:
-    """Memory of one step of this size, and what would make it less.
-
-    Every answer is taken to be as long as it may be, and to be trained. `budget`: tokens of a pass.
-    """
+    """Memory of one step of this size, every answer as long as it may be; `budget`: tokens of a pass."""
     memory = memory_by_part(config, work, shape, budget)
     return Forecast(memory, available, tuple(savings(config, work, shape, budget)))
 
@@ -354,7 +351,13 @@ def savings(config: Config, work: Workload, shape: Shape, budget: int) -> list[S
         adapted = msgspec.structs.replace(
             config, model=msgspec.structs.replace(config.model, lora=Lora(rank=LORA_RANK))
         )
-        try_out(f"model.lora.rank={LORA_RANK}", shape=_with_adapters(shape), config=adapted)
+        # Low-rank adapters on all projections.
+        s = shape.sizes
+        ends = 2 * (s.hidden + s.query_width) + 2 * (s.hidden + s.kv_width)
+        ends += 3 * (s.hidden + s.intermediate)
+        sizes = replace(s, trains_norms=False)
+        slim = replace(shape, trained=s.layers * LORA_RANK * ends, sizes=sizes)
+        try_out(f"model.lora.rank={LORA_RANK}", shape=slim, config=adapted)
     if shape.sizes.bytes_per_value >= 4:
         halved = replace(shape, sizes=replace(shape.sizes, bytes_per_value=2))
         try_out("model.dtype=bfloat16", shape=halved)
@@ -362,25 +365,12 @@ def savings(config: Config, work: Workload, shape: Shape, budget: int) -> list[S
     return sorted(found, key=lambda saving: -saving.bytes)
 
 
-def _with_adapters(shape: Shape) -> Shape:
-    s = shape.sizes
-    query, key, inner = s.hidden + s.query_width, s.hidden + s.kv_width, s.hidden + s.intermediate
-    trained = s.layers * LORA_RANK * (2 * query + 2 * key + 3 * inner)
-    sizes = replace(s, trains_norms=False)
-    return replace(shape, trained=trained, sizes=sizes)
-
-
 def advice(savings: Sequence[Saving], most: int = 5) -> str:
     """`rollout.max_tokens=64 frees 1.2 GiB, rollout.prompts=4 0.8 GiB`; empty without any."""
     if not savings:
         return ""
-    first, *rest = savings[:most]
-    return ", ".join(
-        [
-            f"{first.change} frees {_size(first.bytes)}",
-            *(f"{one.change} {_size(one.bytes)}" for one in rest),
-        ]
-    )
+    told = [f"{one.change} {_size(one.bytes)}" for one in savings[:most]]
+    return ", ".join([f"{savings[0].change} frees {_size(savings[0].bytes)}", *told[1:]])
 
 
 def _size(count: int) -> str:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from torch import Tensor
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from burnish.training.data import Data
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class PairTerms:
@@ -109,8 +111,10 @@ class PairTerms:
         sums: dict[str, Tensor] = {}
         for name, term in self.by_name.items():
             with _running(name):
-                found = term.loss(states, total)
-                parts[name] = _scalar(found, states.chosen_P)
+                found = _is(TermLoss, term.loss(states, total), name, "loss returned")
+                given = _is(Tensor, found.total, name, "loss returned a total")
+                # Of one number, in the precision of the scores; its value is not looked at.
+                parts[name] = given.to(states.chosen_P).reshape(())
                 sums |= {f"{name}/{key}": value for key, value in found.sums.items()}
         return parts, sums
 
@@ -119,14 +123,19 @@ class PairTerms:
         for name, term in self.by_name.items():
             with _running(name, f" at step {step + 1}"):
                 found = term.finish(step, with_prefix(sums, f"{name}/"))
-                metrics |= {f"terms/{name}/{key}": _metric(key, one) for key, one in found.items()}
+                for key, one in found.items():  # a number of any kind; None is stored as no value
+                    metrics[f"terms/{name}/{key}"] = math.nan if one is None else float(one)
         return metrics
 
     def state(self) -> AlgorithmState:
         states: dict[str, TermState] = {}
         for name, term in self.by_name.items():
             with _running(name, " when its state was asked for"):
-                states[name] = _checked(term.state())
+                states[name] = _is(TermState, term.state(), name, "state returned")
+                # What a checkpoint can keep, looked at before anything is written.
+                msgspec.json.encode(states[name].values)
+                for key, tensor in states[name].tensors.items():
+                    _is(Tensor, tensor, name, f"state has as tensor '{key}'")
         values = {name: dict(state.values) for name, state in states.items()}
         tensors = {
             f"{name}/{key}": tensor
@@ -221,8 +230,11 @@ class PairAlgorithm(RowAlgorithm[Pair, Answers, PairMicro]):
         self.terms.restore(state)
 
 
-class _Unfit(Exception):
-    """What a term returned is not what it should be; the text says which and how."""
+def _is(kind: type[T], given: object, name: str, said: str) -> T:
+    """What a term gave, where it is of the kind that it should be."""
+    if not isinstance(given, kind):
+        raise UserError(f"train.terms: '{name}': {said} {given!r:.60}, expected a {kind.__name__}")
+    return given
 
 
 class _NotTheTerm(Exception):
@@ -233,41 +245,6 @@ class _NotTheTerm(Exception):
         self.error = error
 
 
-def _scalar(found: TermLoss, like_P: Tensor) -> Tensor:
-    """The term's total, in the precision of the scores; its value is not looked at."""
-    if not isinstance(found, TermLoss) or not isinstance(found.total, Tensor) or found.total.ndim:
-        raise _Unfit(
-            f"loss returned {_seen(found)}, expected TermLoss(total) with a tensor of one number"
-        )
-    return found.total.to(like_P)
-
-
-def _checked(state: TermState) -> TermState:
-    """What a checkpoint can keep: JSON and tensors, looked at before anything is written."""
-    if not isinstance(state, TermState):
-        raise _Unfit(f"state returned {_seen(state)}, expected TermState(values, tensors)")
-    for key, tensor in state.tensors.items():
-        if not isinstance(tensor, Tensor):
-            raise _Unfit(f"state has {_seen(tensor)} as tensor '{key}', expected a tensor")
-    msgspec.json.encode(state.values)
-    return state
-
-
-def _metric(key: str, value: Any) -> float:
-    """A number of any kind; None and NaN are stored as no value."""
-    if isinstance(value, str | bytes):
-        raise _Unfit(f"finish returned {value!r} as '{key}', expected a number")
-    return math.nan if value is None else float(value)
-
-
-def _seen(value: object) -> str:
-    if isinstance(value, TermLoss):
-        return f"TermLoss({_seen(value.total)})"
-    if isinstance(value, Tensor):
-        return f"a tensor of shape {tuple(value.shape)}"
-    return repr(value) if isinstance(value, int | float | None) else type(value).__name__
-
-
 @contextmanager
 def _running(name: str, when: str = "") -> Iterator[None]:
     """Turn what a term raises into one line that names it; a full device is not its fault."""
@@ -275,8 +252,6 @@ def _running(name: str, when: str = "") -> Iterator[None]:
         yield
     except (UserError, GuardTripped, _NotTheTerm):
         raise
-    except _Unfit as found:
-        raise UserError(f"train.terms: '{name}': {found}") from None
     # Boundary: a term may be the user's own code, and so may what it calls for every pair.
     except Exception as error:
         if is_device_full(error):
