@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from policy_cases import f64
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from burnish.policy import (
@@ -26,10 +27,6 @@ from burnish.policy import (
 )
 
 NAN = math.nan
-
-
-def f64(values):
-    return torch.tensor(values, dtype=torch.float64)
 
 
 def rewards_of(columns, groups, weights=None):

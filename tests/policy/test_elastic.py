@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from policy_cases import f64
 
 from burnish.policy import policy_loss, policy_loss_gradient
 from burnish.policy.elastic import elastic_bounds, group_variance, mean_elastic_budget
@@ -13,10 +14,6 @@ from burnish.policy.grpo import grpo_advantage
 
 NAN = math.nan
 SIZES = st.floats(-20, 20)
-
-
-def f64(values):
-    return torch.tensor(values, dtype=torch.float64)
 
 
 def test_bounds_by_hand():

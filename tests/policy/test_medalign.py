@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from policy_cases import f64
 
 from burnish.policy.grpo import grpo_advantage
 from burnish.policy.reference import (
@@ -27,10 +28,6 @@ from burnish.policy.tri_factor import (
 )
 
 NAN = math.nan
-
-
-def f64(values):
-    return torch.tensor(values, dtype=torch.float64)
 
 
 assert_close = partial(policy_cases.assert_close, equal_nan=True)

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from policy_cases import f64
 
 from burnish.errors import UserError
 from burnish.policy import (
@@ -31,10 +32,6 @@ from burnish.policy import (
     tri_factor_weights,
     weakness_factor,
 )
-
-
-def f64(values):
-    return torch.tensor(values, dtype=torch.float64)
 
 
 def test_a_spread_is_measured_however_far_from_zero_it_lies():

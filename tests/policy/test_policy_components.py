@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from policy_cases import f64
 
 from burnish.policy import (
     KL,
@@ -23,10 +24,6 @@ from burnish.policy import (
 )
 
 MODES = ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"]
-
-
-def f64(values):
-    return torch.tensor(values, dtype=torch.float64)
 
 
 def test_overlong_penalty_by_hand():

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from policy_cases import f64
 
 from burnish.errors import ArgumentError
 from burnish.policy import (
@@ -29,10 +30,6 @@ from burnish.policy import (
 )
 
 NAN = math.nan
-
-
-def f64(values):
-    return torch.tensor(values, dtype=torch.float64)
 
 
 def ppo(critic=None, **gae):

@@ -4,15 +4,11 @@ With `d = ref_logp - logp` on tokens sampled from the policy, the estimators of 
 are k1 = -d (unbiased, may be negative), k2 = d^2 / 2 (biased, low variance) and
 k3 = exp(d) - d - 1 (unbiased, never negative). Unbiased is the value: as a term of the loss on
 freshly sampled tokens the gradient of k1 has mean 0 and that of k3 is the forward KL's; k2's is that
-of KL(policy || ref). Recipes use k3, as GRPO does; k1 is for measuring.
+of KL(policy || ref). Two ways give k1 and k3 that gradient: a factor of the probability ratio to the
+policy that sampled (DeepSeek-V3.2, arXiv 2512.02556; TRL's default), and `k1+` and `k3+`, which have
+the value of k1 and k3 and the gradient of k2 (verl's names).
 
-There are two ways to give k1 and k3 the gradient of KL(policy || ref). One is a factor of the
-probability ratio to the policy that sampled (DeepSeek-V3.2, arXiv 2512.02556; TRL's default), which
-also keeps the value right after the policy has moved. The other is `k1+` and `k3+`, which have the
-value of k1 and k3 and the gradient of k2 (verl's names).
-
-Reinforcement learning seeks modes and loses rare ones; the likelihood of expert answers covers
-them. `mode_balanced_loss` adds the two with one weight (AFRL, arXiv 2602.10006).
+`mode_balanced_loss` adds the likelihood of expert answers with one weight (AFRL, arXiv 2602.10006).
 """
 
 from __future__ import annotations

@@ -1,20 +1,13 @@
 """Correction: importance weights for rollouts that another policy sampled.
 
-The sampler may be stale (its weights are some steps old), remote or quantised: then the tokens come
-from `q`, not from the policy `p` whose log-probs the trainer computes before its first update. Each
-token's loss is multiplied by a detached estimate of `p / q`:
-
-| kind        | weight of a token                                   | from                         |
-|-------------|-----------------------------------------------------|------------------------------|
-| `none`      | 1: the ratio is ignored                             |                              |
-| `truncated` | `min(r, cap)`                                       | TIS, as in verl and TRL      |
-| `masked`    | `r` where `low <= r <= high`, else 0                | IcePop, arXiv 2510.18855     |
+The sampler may be stale, remote or quantised: then the tokens come from `q`, not from the policy `p`
+whose log-probs the trainer computes before its first update. Each token's loss is multiplied by a
+detached estimate of `p / q`: `truncated` is `min(r, cap)` (TIS, as in verl and TRL), `masked` is `r`
+where `low <= r <= high`, else 0 (IcePop, arXiv 2510.18855).
 
 `level = "token"` takes `r` token by token: low variance, but the bias of the states that the tokens
 before them led to stays. `level = "sequence"` takes the product over the trained tokens of a
-response: unbiased before the cut, with a variance that grows with length. Masked tokens stay in the
-denominators of the loss, so that micro-batches add up. Not to be confused with the clip of the trust
-region, which bounds `new policy / p` and has a gradient.
+response: unbiased before the cut, with a variance that grows with length.
 """
 
 from __future__ import annotations

@@ -1,20 +1,14 @@
 """Divergence between a teacher's and a student's next-token distributions, for distillation.
 
-`reverse`, KL(student || teacher), makes the student seek modes of the teacher and is the choice on
-the student's own samples (arXiv 2306.13649, 2306.08543); `forward`, KL(teacher || student), covers
-them all. `sampled` estimates the reverse one from the log-probs of sampled tokens alone: value
-`log p - log q`, whose gradient, with the factor detached, is that of the reverse KL in expectation.
+`reverse`, KL(student || teacher), seeks modes of the teacher and is the choice on the student's own
+samples (arXiv 2306.13649, 2306.08543); `forward` covers them all. `sampled` estimates the reverse one
+from the log-probs of sampled tokens alone: value `log p - log q`, whose gradient, with the factor
+detached, is that of the reverse KL in expectation.
 
-With `top_k` the divergence is over the k likeliest tokens of the distribution it is an expectation
-of, and one bucket for all others (`support = "tail"`). The bucket keeps it a divergence: it is at
-least 0, at most the full one, rises with k and is exact where k is the vocabulary. Supports without
-it are those of released code (PolicyAlign, arXiv 2606.25442): `student-topk` sums over the
-student's k tokens alone, `union-topk` over the student's and the teacher's. Their sum is biased and
-can be negative; with `renormalise` it is a divergence again, and always 0 for k = 1. The teacher
-never gets a gradient.
-
-The tokens' losses become one number by `aggregate`; `ema` moves a teacher after its student;
-`policy_sensitivity` says how much a context changes what a model would write.
+With `top_k` the divergence is over the k likeliest tokens and one bucket for all others (`support =
+"tail"`): at least 0, at most the full one. Supports without the bucket are those of released code
+(PolicyAlign, arXiv 2606.25442): their sum is biased and can be negative; with `renormalise` it is a
+divergence again, and always 0 for k = 1. The teacher never gets a gradient.
 """
 
 from __future__ import annotations

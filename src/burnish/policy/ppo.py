@@ -1,24 +1,14 @@
 """Generalised advantage estimation, and the loss of the critic that it needs (PPO).
 
-    found = gae(rewards_BT, values_BT, mask_BT, gamma=1.0, lam=0.95)
-    found.advantages, found.returns
-    value_loss(new_values_BT, values_BT, found.returns, mask_BT, clip=0.2)
-
 A token's advantage is `sum_k (gamma lam)^k delta_(t+k)`, `delta_t = r_t + gamma V_(t+1) - V_t`
-(arXiv 1506.02438). Tokens outside the mask (padding, what a tool wrote) have no part: the next value of a
-token is that of the next trained one. The reward of a whole answer belongs on its last trained token,
-which is where `terminal_rewards` puts it: on a token outside the mask it would be lost.
-
-Advantage `gae` is the same in a recipe: it reads the values of the recipe's `critic`, so that a prompt
-needs only one answer, and no group is compared:
+(arXiv 1506.02438). Tokens outside the mask (padding, what a tool wrote) have no part. A critic's value
+of a token is read from the hidden state that predicts it, before the token is known.
 
     critic = { kind = "shared", coefficient = 0.1, clip = 0.2 }
     critic = { kind = "separate", learning_rate = 1e-5, path = "runs/my_reward_model" }
 
-A critic's value of a token is read from the hidden state that predicts it, before the token is known.
-`shared` is a linear head, 0 at the start, on the hidden states of the policy itself: no second model,
-and its loss is added to the policy's, so that its gradient moves the trunk too. `separate` is a second
-model with a head and an optimiser of its own (`training/critic.py`), which never moves the policy.
+`shared` is a linear head, 0 at the start, on the hidden states of the policy itself, and its gradient
+moves the trunk too. `separate` is a second model with an optimiser of its own (`training/critic.py`).
 """
 
 from __future__ import annotations

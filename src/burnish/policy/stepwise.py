@@ -1,16 +1,13 @@
 """Advantage `stepwise`: each section of a response is credited with its own reward (AFRL).
 
-A response is cut into segments (a grade, then its sections) with a reward each. Every reward is
-standardised in its group on its own, as GDPO does, and credited to the tokens of its own segment
-(`local`), or to these and all tokens before them (`to_go`). From AFRL (arXiv 2602.10006), whose
-equations we could not read: `local` is our default, because a grade that stands first would
-otherwise be credited with the prose that follows it. Without headings the one reward is that of the
-whole answer, which is GRPO's.
+Every reward is standardised in its group on its own, as GDPO does, and credited to the tokens of its
+own segment (`local`), or to these and all tokens before them (`to_go`). From AFRL (arXiv 2602.10006),
+whose equations we could not read: `local` is our default, because a grade that stands first would
+otherwise be credited with the prose that follows it.
 
 With `split` an answer has as many steps as it is written in, and the first reward scores each of
-them, as a process reward model does. The scores of all steps of a group are standardised together
-and credited to the tokens of their step, or with `to_go` to all tokens before too: process
-supervision of DeepSeekMath (arXiv 2402.03300, 4.1.3). Further rewards are those of the whole answer.
+them: process supervision of DeepSeekMath (arXiv 2402.03300, 4.1.3). Further rewards are those of the
+whole answer.
 """
 
 from __future__ import annotations

@@ -1,20 +1,14 @@
 """Which tokens have a policy loss: all, the most uncertain, or all but those that use up entropy.
 
 A covariance over all tokens, or a quantile of their entropies, is not the mean of those of the
-micro-batches. So a component that needs one marks its tokens once, over the whole mini-batch and all
-processes, and each micro-batch is given its part of the marks: `LossBatch.marks`, by slot. A batch
-without marks is the whole, and `loss` marks its tokens itself. TRL's quantile and verl's covariance
-are of one micro-batch.
+micro-batches: a component that needs one marks its tokens once, over the whole mini-batch and all
+processes (TRL's quantile and verl's covariance are of one micro-batch).
 
-`high_entropy` trains the top fifth of the tokens by entropy alone: the few at which the next-token
-distribution is wide decide where an answer goes (arXiv 2506.01939). The others keep their place in
-the loss's denominators and in its auxiliary terms.
-
-`clip_cov` and `kl_cov` hold back the tokens that make the policy surer of itself (arXiv 2505.22617).
-With `cov_t = (A_t - mean A)(log p_t - mean log p)` over all tokens of the mini-batch, `clip_cov` leaves
-a few tokens with a high covariance, drawn by the run's seed, out of the clipped loss; `kl_cov` has no
-clip and holds the tokens with the highest covariance near the policy that sampled, by
-`coefficient |log ratio|`.
+`high_entropy` trains the top fifth of the tokens by entropy alone (arXiv 2506.01939). `clip_cov` and
+`kl_cov` hold back the tokens that make the policy surer of itself (arXiv 2505.22617). With
+`cov_t = (A_t - mean A)(log p_t - mean log p)` over the mini-batch, `clip_cov` leaves a few tokens with a
+high covariance, drawn by the run's seed, out of the clipped loss; `kl_cov` has no clip and holds the
+tokens with the highest covariance near the policy that sampled, by `coefficient |log ratio|`.
 """
 
 from __future__ import annotations

@@ -10,15 +10,10 @@ compared with, N(i) = A(i) without P(i), and LSE the log-sum-exp (CLIPO, arXiv 2
 | `soft_nn`    | LSE_A s - LSE_P s                           | log(1 + exp(LSE_N s - LSE_P s)) |
 | `supcon_in`  | LSE_A s - LSE_P s + log n                   | soft_nn + log n                 |
 
-The right column never cancels: small losses keep their digits and none is below 0. Where we differ
-from the published code: log-sum-exps are exact and leave the rollout itself out (a constant inside
-its logarithm gives 2.06 for four orthogonal vectors at temperature 0.05; it is ln 3 = 1.10), and
-work is done group by group, never in tables of the whole batch.
-
-Inside groups the work is (Q, G, G): groups of equal size stand together, so nothing is padded and a
-group's numbers do not depend on the size of another. Where every rollout is compared with the whole
-batch, anchors come a few at a time, so that no table of all pairs ever exists. Tables are (Q, A, C):
-groups, anchors of a block, candidates an anchor is compared with.
+The right column never cancels. Where we differ from the published code: log-sum-exps are exact and
+leave the rollout itself out, and work is done group by group, never in tables of the whole batch: groups
+of equal size stand together, and where every rollout is compared with the whole batch, anchors come a
+few at a time. Tables are (Q, A, C): groups, anchors of a block, candidates an anchor is compared with.
 """
 
 from __future__ import annotations
