@@ -272,28 +272,24 @@ def _weighting(
 ) -> Weighting:
     advantages_B = contributions_BK.sum(1)
     size_K = contributions_BK.abs().mean(0)
-    # 0 / 0 is NaN: where nothing teaches, nothing has a share.
-    share_K = size_K / size_K.sum()
     is_missing_BK = rewards_BK.isnan()
     is_out_B = is_missing_BK.any(1) if method == "sum" else is_missing_BK.all(1)
+    # Correlation of each reward with the advantage inside a group, mean over rollouts; between groups
+    # there is none to see. Groups in which one of the two is constant leave the mean.
     judged_BK = rewards_BK.masked_fill(is_out_B[:, None], torch.nan)
-    correlation_K = _agreement(judged_BK, advantages_B, groups)
-    left_out = int(is_out_B.sum())
-    return Weighting(method, advantages_B, contributions_BK, share_K, correlation_K, left_out)
-
-
-def _agreement(rewards_BK: Tensor, advantages_B: Tensor, groups: Groups) -> Tensor:
-    """Correlation of each reward with the advantage inside a group, mean over rollouts, (K,).
-
-    Between groups there is none to see: every group's advantages are centred. Groups in which one
-    of the two is constant leave the mean.
-    """
-    is_missing_BK = rewards_BK.isnan()
-    beside_BK = advantages_B[:, None].expand_as(rewards_BK).masked_fill(is_missing_BK, torch.nan)
-    is_flat_BK = is_constant(rewards_BK, groups) | is_constant(beside_BK, groups)
+    beside_BK = advantages_B[:, None].expand_as(judged_BK).masked_fill(judged_BK.isnan(), torch.nan)
+    is_flat_BK = is_constant(judged_BK, groups) | is_constant(beside_BK, groups)
     left_BK, right_BK = (
-        standardise(values_BK, groups, eps=0.0, ddof=0) for values_BK in (rewards_BK, beside_BK)
+        standardise(values_BK, groups, eps=0.0, ddof=0) for values_BK in (judged_BK, beside_BK)
     )
-    counts_BK = ~(is_flat_BK | is_missing_BK)
+    counts_BK = ~(is_flat_BK | judged_BK.isnan())
     products_BK = (left_BK * right_BK).masked_fill(~counts_BK, 0.0)
-    return (products_BK.sum(0) / counts_BK.sum(0)).clamp(-1.0, 1.0)
+    return Weighting(
+        method,
+        advantages_B,
+        contributions_BK,
+        # 0 / 0 is NaN: where nothing teaches, nothing has a share.
+        share_K=size_K / size_K.sum(),
+        correlation_K=(products_BK.sum(0) / counts_BK.sum(0)).clamp(-1.0, 1.0),
+        left_out=int(is_out_B.sum()),
+    )

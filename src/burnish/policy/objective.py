@@ -81,13 +81,10 @@ def policy_loss(
     check_finite(logp, "logp", used_BT)
     check_finite(old_logp, "old_logp", used_BT)
     check_finite(by_token.expand_as(used_BT), "advantages", used_BT)
-    given = (ratio_level, clip_low, clip_high, dual_clip, aggregation)
     return clipped_policy_loss(
-        logp,
-        old_logp,
-        advantages,
-        mask,
-        *given,
+        *(logp, old_logp, advantages, mask, ratio_level, clip_low, clip_high),
+        dual_clip,
+        aggregation,
         keep=keep,
         normaliser=normaliser,
         max_tokens=max_tokens,

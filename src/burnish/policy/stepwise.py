@@ -128,15 +128,13 @@ def stepwise_advantages(
     the segment is -1, the reward is missing or its group has no differences.
     """
     rewards_BK, numbered = columns(rewards), as_groups(groups)
-    _check_segments(segments, rewards_BK.shape[1], "rewards")
-    credited_BT = credited_tokens.plain(segments, mask)
     paid_BK = standardise(rewards_BK, numbered, eps=eps, ddof=ddof)
     paid_BK = paid_BK * as_weights(weights, rewards_BK)
     if credit == "to_go":
         paid_BK = paid_BK.flip(1).cumsum(1).flip(1)
         # Rewards that cancel for a whole group leave rounding noise, not a signal.
         paid_BK = paid_BK.masked_fill(is_constant(paid_BK, numbered), 0.0)
-    return paid_BK.gather(1, segments.clamp(min=0)).masked_fill(~credited_BT, 0.0)
+    return _to_tokens(paid_BK, segments, mask, "rewards")
 
 
 @public
@@ -158,13 +156,11 @@ def process_advantages(
     """
     steps = columns(steps)
     numbered, size = as_groups(groups), steps.shape[1]
-    _check_segments(segments, size, "steps")
-    credited_BT = credited_tokens.plain(segments, mask)
     flat = Groups(numbered.index_B.repeat_interleave(size), numbered.total)
     paid_BJ = standardise(steps.reshape(-1, 1), flat, eps=eps, ddof=ddof).reshape(-1, size)
     if credit == "to_go":
         paid_BJ = paid_BJ.flip(1).cumsum(1).flip(1)
-    return paid_BJ.gather(1, segments.clamp(min=0)).masked_fill(~credited_BT, 0.0)
+    return _to_tokens(paid_BJ, segments, mask, "steps")
 
 
 @public
@@ -176,7 +172,9 @@ def credited_tokens(segments: Segments, mask: TokenMask) -> Tensor:
     return mask & (segments >= 0)
 
 
-def _check_segments(segments_BT: Tensor, count: int, of: str) -> None:
+def _to_tokens(paid_BK: Tensor, segments_BT: Tensor, mask_BT: Tensor, of: str) -> Tensor:
+    """What each token's segment is paid, (B, T)."""
+    count = paid_BK.shape[1]
     is_odd_BT = (segments_BT < -1) | (segments_BT >= count)
     if is_odd_BT.any():
         rollout, token = is_odd_BT.nonzero()[0].tolist()
@@ -184,3 +182,5 @@ def _check_segments(segments_BT: Tensor, count: int, of: str) -> None:
             f"segments: token {token} of rollout {rollout} is in segment "
             f"{int(segments_BT[rollout, token])}; expected -1 to {count - 1}, for there are {count} {of}"
         )
+    credited_BT = credited_tokens.plain(segments_BT, mask_BT)
+    return paid_BK.gather(1, segments_BT.clamp(min=0)).masked_fill(~credited_BT, 0.0)

@@ -151,11 +151,9 @@ def describe_bounds(
     for name, bound_B, chosen_B in (("high", high_B, values_B > 0), ("low", low_B, values_B < 0)):
         binding = bound_B[chosen_B]
         if len(binding):
-            found |= {
-                f"bounds/{name}_mean": binding.mean().item(),
-                f"bounds/{name}_least": binding.min().item(),
-                f"bounds/{name}_most": binding.max().item(),
-            }
+            numbers = binding.mean(), binding.min(), binding.max()
+            for what, number in zip(("mean", "least", "most"), numbers, strict=True):
+                found[f"bounds/{name}_{what}"] = number.item()
         for number, bucket in enumerate(PASS_BUCKETS if buckets_B is not None else ()):
             is_here_B = buckets_B == number
             inside = bound_B[is_here_B][chosen_B[is_here_B]]

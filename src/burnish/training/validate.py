@@ -181,23 +181,23 @@ def _step_faults(config: Config) -> Iterator[str]:
 
 def idle_components(config: Config) -> list[str]:
     """Components that run and change nothing, one line each; a run with them may still be wanted."""
-    if isinstance(config.policy.trust_region, Function) and _updates(config) == 1:
-        return [
-            "policy.trust_region: with one update a step every ratio is 1, so no bound can bind; "
-            "set update.minibatches or update.epochs above 1."
-        ]
-    return []
+    if not isinstance(config.policy.trust_region, Function) or _updates(config) > 1:
+        return []
+    return [
+        "policy.trust_region: with one update a step every ratio is 1, so no bound can bind; "
+        "set update.minibatches or update.epochs above 1."
+    ]
 
 
 def missing_components(config: Config) -> list[str]:
     """Components that the rest of the config asks for, one line each."""
-    is_policy = isinstance(config.train, PolicyTrain)
-    if is_policy and config.rollout.max_staleness and not config.policy.needs_sampler_logprobs:
-        return [
-            f"rollout.max_staleness is {config.rollout.max_staleness} and nothing corrects for "
-            "older weights; set policy.correction = { kind = 'truncated' } or 'masked'."
-        ]
-    return []
+    lag, is_corrected = config.rollout.max_staleness, config.policy.needs_sampler_logprobs
+    if not isinstance(config.train, PolicyTrain) or not lag or is_corrected:
+        return []
+    return [
+        f"rollout.max_staleness is {lag} and nothing corrects for older weights; set "
+        "policy.correction = { kind = 'truncated' } or 'masked'."
+    ]
 
 
 def check_same(

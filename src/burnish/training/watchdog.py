@@ -46,16 +46,27 @@ class EventLoop:
         """Entered before each coroutine and left when it has ended, however it did."""
 
     def run(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+        """Ctrl-C cancels it; what was asked to stop leaves as KeyboardInterrupt."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
         if self._asked.is_set():
             raise KeyboardInterrupt
-        task = self._loop.create_task(work())
-        self._task = task
+        task = self._task = self._loop.create_task(work())
+        is_main = threading.current_thread() is threading.main_thread()
         try:
-            with self.around(), _interruptible(self._loop, task, self._asked):
-                result: Result = self._loop.run_until_complete(task)
-                return result
+            with self.around():
+                if is_main:
+                    self._loop.add_signal_handler(signal.SIGINT, self.interrupt)
+                try:
+                    result: Result = self._loop.run_until_complete(task)
+                    return result
+                except asyncio.CancelledError:
+                    if self._asked.is_set():
+                        raise KeyboardInterrupt from None
+                    raise
+                finally:
+                    if is_main:
+                        self._loop.remove_signal_handler(signal.SIGINT)
         finally:
             self._task = None
 
@@ -74,30 +85,6 @@ class EventLoop:
         if loop is not None:
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
-
-
-@contextmanager
-def _interruptible(
-    loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any], asked: threading.Event
-) -> Iterator[None]:
-    """While inside, Ctrl-C cancels the task; a task that `asked` ended leaves as KeyboardInterrupt."""
-    is_main = threading.current_thread() is threading.main_thread()
-
-    def interrupt() -> None:
-        asked.set()
-        task.cancel()
-
-    if is_main:
-        loop.add_signal_handler(signal.SIGINT, interrupt)
-    try:
-        yield
-    except asyncio.CancelledError:
-        if asked.is_set():
-            raise KeyboardInterrupt from None
-        raise
-    finally:
-        if is_main:
-            loop.remove_signal_handler(signal.SIGINT)
 
 
 YOUNG = 50_000

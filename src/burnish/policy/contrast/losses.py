@@ -153,16 +153,8 @@ def contrastive_losses(
     rule = ContrastRule(
         loss, temperature, scope, anchors, skip_trivial, similarity, dedup, dedup_cos
     )
-    return contrast(
-        embeddings,
-        labels,
-        groups,
-        rule,
-        seed=seed,
-        keys=keys,
-        duplicate_ids=duplicate_ids,
-        usable=usable,
-    ).losses
+    more = {"keys": keys, "duplicate_ids": duplicate_ids, "usable": usable}
+    return contrast(embeddings, labels, groups, rule, seed=seed, **more).losses
 
 
 def contrast(
@@ -236,7 +228,13 @@ def compare(rollouts: Rollouts, block: Block, rule: ContrastRule, seed: int) -> 
     cos_QAC = anchors_QAE @ candidates_QCE.transpose(1, 2)
     seen_QAC = cos_QAC.detach()
     mask_QAC, is_negative_QAC, is_anchor_QA = _pairs(rollouts, block, seen_QAC, rule)
-    scores_QAC = _scores(cos_QAC, rule)
+    similar_QAC = -cos_QAC if rule.similarity == "negative_cosine" else cos_QAC
+    if rule.similarity == "distance":
+        # The slope of a square root at 0 is infinite: equal vectors have distance 0 and no gradient.
+        gap_QAC = 2 - 2 * cos_QAC
+        is_apart_QAC = gap_QAC > torch.finfo(gap_QAC.dtype).eps
+        similar_QAC = 1 - torch.where(is_apart_QAC, gap_QAC, 1.0).sqrt() * is_apart_QAC
+    scores_QAC = similar_QAC / rule.temperature
     log_positive_QA = _log_sum_exp(scores_QAC, mask_QAC, 0.0)
     log_negative_QA = _log_sum_exp(scores_QAC, is_negative_QAC, -torch.inf)
     gap_QA = log_negative_QA - log_positive_QA
@@ -279,18 +277,6 @@ def _pairs(
     if rule.anchors == "correct_only":
         is_anchor_QA = is_anchor_QA & rollouts.is_right_B[block.anchors_QA]
     return is_positive_QAC, is_negative_QAC, is_anchor_QA
-
-
-def _scores(cos_QAC: Tensor, rule: ContrastRule) -> Tensor:
-    if rule.similarity == "cosine":
-        return cos_QAC / rule.temperature
-    if rule.similarity == "negative_cosine":
-        return -cos_QAC / rule.temperature
-    # The slope of a square root at 0 is infinite: equal vectors have distance 0 and no gradient.
-    gap_QAC = 2 - 2 * cos_QAC
-    is_apart_QAC = gap_QAC > torch.finfo(gap_QAC.dtype).eps
-    distance_QAC = torch.where(is_apart_QAC, gap_QAC, 1.0).sqrt() * is_apart_QAC
-    return (1 - distance_QAC) / rule.temperature
 
 
 def _log_sum_exp(scores_QAC: Tensor, mask_QAC: Tensor, empty: float) -> Tensor:
