@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from burnish.training.latent_answers import TOGETHER, CapacityGate, pass_rates
+from burnish.training.latent_rows import TOGETHER, CapacityGate, pass_rates
 
 
 class Start:

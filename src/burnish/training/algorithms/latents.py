@@ -41,26 +41,24 @@ from burnish.training.data import missing_field
 from burnish.training.events import Event, Prepared
 from burnish.training.forecast import Workload, given_rows
 from burnish.training.labelled import LOOK, surely_fit
-from burnish.training.latent_answers import (
+from burnish.training.latent_rows import (
     ANSWERING,
+    BASE_ACCURACY,
     LABEL,
     TOGETHER,
     Asked,
     CapacityGate,
-    most_right,
-    play,
-    samples_of,
-    told_interventions,
-)
-from burnish.training.latent_rows import (
-    BASE_ACCURACY,
     LatentBatch,
     LatentMicro,
     Record,
     RowMaker,
     collated,
     find_tags,
+    most_right,
+    play,
     record_set,
+    samples_of,
+    told_interventions,
 )
 from burnish.training.metrics import token_counts
 
