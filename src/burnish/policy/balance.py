@@ -38,6 +38,8 @@ SMALLEST_NORM = 1e-140
 
 
 class GradientOverlap(NamedTuple):
+    """Two gradients compared."""
+
     first_norm: float
     second_norm: float
     cosine: float | None

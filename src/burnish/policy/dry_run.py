@@ -84,6 +84,8 @@ class Factors:
 
 @dataclass(frozen=True)
 class WeightingComparison:
+    """The four methods on one table of recorded rewards."""
+
     names: tuple[str, ...]
     methods: tuple[Weighting, ...]
     factors: Factors

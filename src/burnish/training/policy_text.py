@@ -33,6 +33,8 @@ _ASKED, _SYSTEM = "\ue010", "\ue011"
 
 
 class PolicyText(NamedTuple):
+    """A policy as a teacher reads it."""
+
     name: str
     system: str
     """For the system message; may be empty where there are examples."""
@@ -44,6 +46,7 @@ class PolicyText(NamedTuple):
 
 
 def read_policy(path: Path | str) -> PolicyText:
+    """Read a policy file; one line says what is wrong with it."""
     path = Path(path)
     where = shown_path(path)
     try:

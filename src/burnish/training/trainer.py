@@ -105,6 +105,8 @@ class Stage:
 
 @dataclass
 class Trainer:
+    """A run's live objects; built by `burnish.training.builder`."""
+
     config: Config
     store: RunStore
     scorer: Weighted | None
