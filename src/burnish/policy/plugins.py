@@ -88,7 +88,7 @@ class Function(Component, frozen=True, tag="function"):
         more = {"batch": batch} if asks else {}
         result = _call(self, "advantage", rewards_BK, batch.groups_B, batch.weights_K, **more)
         values, per_reward = _pair(result, where)
-        shape = rewards_BK.shape[:1]
+        shape: tuple[int, ...] = tuple(rewards_BK.shape[:1])
         if isinstance(values, torch.Tensor) and values.ndim == 2:  # one a token
             shape = (*shape, int(batch.lengths_B.max()) if len(batch.lengths_B) else 0)
         values_B = _tensor(values, shape, where)

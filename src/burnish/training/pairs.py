@@ -240,7 +240,8 @@ def scored_spans(
 
     def spans(name: str) -> tuple[Span, ...]:
         ids = scored_ids(tokenizer, conversation(pair.task, pair.task.fields[name]))
-        begin, media, size = prompt, (), len(before)
+        begin, size = prompt, len(before)
+        media: tuple[MediaPart, ...] = ()
         if size >= len(ids) or ids[:size] != before:  # a template that changes the prompt
             begin, media, size = (Span(Author.PROMPT, ids[:1]),), media_of(ids), 1
         rest = ids[size:]

@@ -251,7 +251,7 @@ def head_step(
             for layer, values in state.weight.items()
         }
         projected_BE = _project(leaves, _readable(state, hidden_BD))
-        more = {"keys": keys, "duplicate_ids": duplicate_ids, "usable": usable}
+        more: dict[str, Any] = {"keys": keys, "duplicate_ids": duplicate_ids, "usable": usable}
         found = contrast(projected_BE, labels, groups, rule, seed=seed, **more)
         _require_finite(float(found.losses.mean.detach()), "loss", "loss")
         metrics = _describe(found, labels, lam=lam, floor=floor, constant=constant)

@@ -19,7 +19,7 @@ few at a time. Tables are (Q, A, C): groups, anchors of a block, candidates an a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta
 
@@ -153,7 +153,7 @@ def contrastive_losses(
     rule = ContrastRule(
         loss, temperature, scope, anchors, skip_trivial, similarity, dedup, dedup_cos
     )
-    more = {"keys": keys, "duplicate_ids": duplicate_ids, "usable": usable}
+    more: dict[str, Any] = {"keys": keys, "duplicate_ids": duplicate_ids, "usable": usable}
     return contrast(embeddings, labels, groups, rule, seed=seed, **more).losses
 
 

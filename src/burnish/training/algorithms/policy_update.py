@@ -416,7 +416,7 @@ def _normaliser(batch: PolicyBatch, members: Sequence[int], *, everyone: bool) -
 
 def _values(
     batch: PolicyBatch, packed: PackedBatch, dtype: torch.dtype, device: torch.device
-) -> dict[str, Tensor]:
+) -> dict[str, Any]:
     """The members' part of the advantages, on the device in one transfer.
 
     Those fields of `LossBatch` that there are; bounds and advantages are (B,) or (B, T).
