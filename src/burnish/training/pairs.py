@@ -18,7 +18,7 @@ from burnish.config.schema import DpoTrain, RewardModelTrain
 from burnish.lm.base import ids_of, media_of
 from burnish.lm.scalar_head import scored_ids
 from burnish.lm.tokenizer import Tokenizer
-from burnish.records import Author, Message, Span, Task, Trajectory
+from burnish.records import Author, MediaPart, Message, Span, Task, Trajectory
 from burnish.rewards.models.term import Pair, PairStates
 from burnish.rollouts.session import naming_task
 from burnish.tasks.base import TaskSet, content_key
