@@ -66,6 +66,8 @@ class Curriculum:
         always: Iterable[int] | None = None,
     ) -> None:
         """Stages that add no task are left out. `always` is as for `curriculum_stages`."""
+        if not 0 <= replay < 1:
+            raise ValueError(f"replay: got {replay}, expected a share from 0 to below 1")
         everywhere = set(always or ())
         self.tasks = tasks
         self.seed = seed

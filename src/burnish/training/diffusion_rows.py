@@ -238,7 +238,7 @@ class CorpusRows(Rows):
 
     def _rows(self, found: Sequences) -> list[TokenRow]:
         ids_RS, corpus = found.targets, self.text.corpus.name
-        starts_RS = ended_document_starts(ids_RS, self.text.tokens.counts.boundary)
+        starts_RS = ended_document_starts(ids_RS, self.text.tokens.boundary)
         every = np.ones(ids_RS.shape[1], bool)
         rows = []
         for name, ids, own in zip(found.names, ids_RS.tolist(), starts_RS, strict=True):

@@ -153,7 +153,7 @@ class PackedText:
             # A normaliser or a space before each text writes other bytes than were read.
             return bytes_V * (count.bytes / written) if written else bytes_V
         mean = np.full(size, count.bytes / max(count.tokens - count.documents - 1, 1))
-        mean[self.tokens.counts.boundary] = 0.0
+        mean[self.tokens.boundary] = 0.0
         return mean
 
     @cached_property

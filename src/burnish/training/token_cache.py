@@ -114,6 +114,10 @@ class Tokens:
         return found
 
     @property
+    def boundary(self) -> int:
+        return self.counts.boundary
+
+    @property
     def fingerprint(self) -> str:
         """Of all ids, trained on and held out, in their order."""
         return self.counts.fingerprint

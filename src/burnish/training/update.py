@@ -27,7 +27,6 @@ from burnish.training.optimiser import MasterAdamW
 from burnish.training.packing import CausalModel, PackedBatch, make_rows, micro_batches, pack
 
 Result = TypeVar("Result")
-Numbers = Mapping[str, Tensor]
 
 
 @dataclass
@@ -120,12 +119,13 @@ class Totals:
     largest: dict[str, Tensor] = field(default_factory=dict)
 
     def note(self, loss: Loss) -> None:
-        self.add({"total": loss.total.detach(), **loss.parts}, loss.sums, loss.largest)
+        losses = {"total": loss.total.detach(), **loss.parts}
+        self.add(Totals(losses, dict(loss.sums), dict(loss.largest)))
 
-    def add(self, losses: Numbers, sums: Numbers, largest: Numbers) -> None:
-        _add(self.losses, losses)
-        _add(self.sums, sums)
-        for name, value in largest.items():
+    def add(self, other: Totals) -> None:
+        _add(self.losses, other.losses)
+        _add(self.sums, other.sums)
+        for name, value in other.largest.items():
             value = value.double()
             before = self.largest.get(name)
             self.largest[name] = value if before is None else torch.maximum(before, value)
@@ -144,7 +144,7 @@ class Totals:
         everyone = world.gather([(losses, sums, largest)], world.size)
         result = Totals()
         for one in everyone:
-            result.add(*one)
+            result.add(Totals(*one))
         updates = max(len(norms), 1)
         return StepResult(
             updates=len(norms),
@@ -181,7 +181,7 @@ class Updater:
         for update in self.algorithm.updates(batch)[skip:]:
             with waiting_for("the update"):
                 found, watch, ids = self._accumulate(step, update)
-                totals.add(found.losses, found.sums, found.largest)
+                totals.add(found)
                 norms.append(self._apply(step, update, rate, watch, ids, found.sums))
             self.done += 1
         if not norms:

@@ -140,7 +140,7 @@ class PretrainAlgorithm(Algorithm[Sequences, TextMicro]):
         length, device = host_RS.shape[1], ids_RS.device
         starts_RS = np.zeros_like(host_RS)
         if self.settings.separate:
-            starts_RS = document_starts(host_RS, self.text.tokens.counts.boundary)
+            starts_RS = document_starts(host_RS, self.text.tokens.boundary)
         positions_RS = to_device(torch.from_numpy(np.arange(length) - starts_RS), device)
         if not starts_RS.any():
             return ModelInput(ids_RS, positions_RS)
