@@ -88,12 +88,16 @@ class Function(Component, frozen=True, tag="function"):
         more = {"batch": batch} if asks else {}
         result = _call(self, "advantage", rewards_BK, batch.groups_B, batch.weights_K, **more)
         values, per_reward = _pair(result, where)
-        shape: tuple[int, ...] = tuple(rewards_BK.shape[:1])
-        if isinstance(values, torch.Tensor) and values.ndim == 2:  # one a token
-            shape = (*shape, int(batch.lengths_B.max()) if len(batch.lengths_B) else 0)
-        values_B = _tensor(values, shape, where)
+        size, width = len(rewards_BK), int(batch.lengths_B.max()) if len(rewards_BK) else 0
+        is_tensor = isinstance(values, torch.Tensor)
+        if not is_tensor or tuple(values.shape) not in ((size,), (size, width)):
+            raise UserError(
+                f"{where} returned {_describe(values)}; expected a tensor of shape ({size},), one "
+                f"value a rollout, or ({size}, {width}), one a token up to the longest answer."
+            )
+        values_B = values.detach().to(torch.float64)
         if values_B.ndim == 2:
-            behind = ~batch.has_token(shape[1]).to(values_B.device) & (values_B != 0)
+            behind = ~batch.has_token(width).to(values_B.device) & (values_B != 0)
             if behind.any():
                 rollout, token = behind.nonzero()[0].tolist()
                 raise UserError(
