@@ -89,8 +89,8 @@ class Function(Component, frozen=True, tag="function"):
         result = _call(self, "advantage", rewards_BK, batch.groups_B, batch.weights_K, **more)
         values, per_reward = _pair(result, where)
         size, width = len(rewards_BK), int(batch.lengths_B.max()) if len(rewards_BK) else 0
-        is_tensor = isinstance(values, torch.Tensor)
-        if not is_tensor or tuple(values.shape) not in ((size,), (size, width)):
+        shapes = ((size,), (size, width))
+        if not isinstance(values, torch.Tensor) or tuple(values.shape) not in shapes:
             raise UserError(
                 f"{where} returned {_describe(values)}; expected a tensor of shape ({size},), one "
                 f"value a rollout, or ({size}, {width}), one a token up to the longest answer."
