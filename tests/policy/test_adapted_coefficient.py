@@ -1,5 +1,3 @@
-"""The weight of imitation that holds a likelihood, and two gradients compared."""
-
 import math
 
 import pytest
@@ -97,9 +95,6 @@ def test_the_state_comes_back_bit_for_bit():
     state = PolicyState(steps=3, balance=BalanceState(0.1 + 0.2, 1 / 3, 7))
     assert PolicyState.from_tensors(state.tensors()) == state
     assert PolicyState.from_tensors(PolicyState().tensors()).balance is None
-
-
-# --- two gradients
 
 
 def test_norms_and_cosine_over_all_parameters():

@@ -1,5 +1,3 @@
-"""Clipped shares and bounds by the pass rate of the group: worked numbers, properties, faults."""
-
 from __future__ import annotations
 
 import math
@@ -41,9 +39,6 @@ def rewards_of(columns, groups, weights=None):
     )
 
 
-# --- pass rates and buckets
-
-
 def test_pass_rates_by_hand():
     # Group 0: 1 of 3, the missing one left out; group 1: all; group 2: no reward at all.
     found = pass_rates([1, 0, 0, NAN, 1, 1, NAN], [0, 0, 0, 0, 1, 1, 2])
@@ -78,9 +73,6 @@ def test_a_rate_of_k_out_of_n_falls_where_whole_numbers_say(pair):
 def test_edges_hold_for_sums_of_weighted_rewards():
     # Two rewards of weights 0.7 and 0.3: 0.7 + 0.3 + 0 + 0 + 0 over five is 0.2 up to rounding.
     assert pass_buckets(pass_rates([0.7, 0.3, 0, 0, 0], [0] * 5)).tolist() == [1] * 5
-
-
-# --- sums and shares
 
 
 def test_sums_and_shares_by_hand():

@@ -1,5 +1,3 @@
-"""What four weightings would have made of recorded rewards: worked numbers and the real doors."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""Generalised advantage estimation and the critic's loss: worked numbers, properties, peers."""
-
 from __future__ import annotations
 
 import pytest

@@ -1,5 +1,3 @@
-"""Numbers that used to pass the policy functions and came out wrong."""
-
 import math
 
 import pytest

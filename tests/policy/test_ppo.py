@@ -1,5 +1,3 @@
-"""PPO as a recipe: worked numbers, its whole loss beside one by the book, and what is refused."""
-
 from __future__ import annotations
 
 import math

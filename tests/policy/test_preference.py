@@ -1,5 +1,3 @@
-"""DPO, IPO and their length control: worked numbers, signs of gradients, invariances."""
-
 import math
 
 import pytest

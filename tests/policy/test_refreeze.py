@@ -1,5 +1,3 @@
-"""The unit of the rewards measured anew where too many values stand at the clip."""
-
 from __future__ import annotations
 
 import dataclasses

@@ -1,5 +1,3 @@
-"""Stepwise credit: each part of an answer is paid by its own reward, and by no other."""
-
 import math
 from dataclasses import replace
 

@@ -1,5 +1,3 @@
-"""How much a pass holds, and how many tokens it may have."""
-
 import weakref
 from collections import Counter
 from dataclasses import replace
@@ -98,9 +96,6 @@ def decoder(name, dtype):
     return model.to(dtype)
 
 
-# --- by hand
-
-
 def per_layer(sizes, row_tokens, is_masked):
     deeper = replace(sizes, layers=sizes.layers + 1)
     both = [activation_bytes_per_token(s, row_tokens, is_masked=is_masked) for s in (sizes, deeper)]
@@ -168,9 +163,6 @@ def test_the_rows_of_a_step_by_hand(tmp_path):
     assert rows_of(40, 150) == PackedRows(9, 490, 3 * (3 * 40 + 8 * 150), 3)
     assert rows_of(40, 161) == PackedRows(24, 201, 24 * 201, 1), "long answers share nothing"
     assert rows_of(40, 32, shares=False) == PackedRows(24, 72, 24 * 72, 1)
-
-
-# --- against what autograd holds
 
 
 class HeldTensors:

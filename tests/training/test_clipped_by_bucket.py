@@ -1,5 +1,3 @@
-"""Step metrics by pass rate: what a run stores, and what many processes add up to."""
-
 from __future__ import annotations
 
 import pytest

@@ -1,5 +1,3 @@
-"""Training an audio tokenizer: where sounds come from, what is learned, exact resume, hostile sounds."""
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq

@@ -1,5 +1,3 @@
-"""Training a masked diffusion model: the loss by the book, exact resume, samplers, and what is refused."""
-
 import json
 
 import numpy as np

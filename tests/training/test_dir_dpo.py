@@ -1,5 +1,3 @@
-"""DIR inside DPO: no bit at lambda 0, the book's penalty, exact resume, any cut, a warm-up."""
-
 from __future__ import annotations
 
 import json

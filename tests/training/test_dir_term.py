@@ -1,5 +1,3 @@
-"""DIR inside the training of a reward model: no bit at lambda 0, exact resume, any cut."""
-
 from __future__ import annotations
 
 import pytest

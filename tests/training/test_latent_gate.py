@@ -1,5 +1,3 @@
-"""The gate of latents: as few answers as decide, an end where all are alike, exact continuation."""
-
 import json
 from types import SimpleNamespace
 

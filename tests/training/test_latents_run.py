@@ -1,5 +1,3 @@
-"""Training with latents: the loss of the whole update, exact resume, the gate, and what is refused."""
-
 import json
 import re
 from pathlib import Path

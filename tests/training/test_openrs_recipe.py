@@ -1,5 +1,3 @@
-"""The recipe of OpenRS trains: every answer against its anchor, in both orders, plus mu times a check."""
-
 from __future__ import annotations
 
 import anyio

@@ -1,5 +1,3 @@
-"""Recipes of other libraries in the loop: greedy baselines, marked tokens, an adaptive bonus."""
-
 from __future__ import annotations
 
 import pytest
@@ -184,9 +182,6 @@ def test_groups_that_equal_their_greedy_answer_are_refilled(tmp_path):
     assert {f"{group}.greedy" for group in (*trained, *dropped)} == greedy
 
 
-# --- an entropy bonus that follows the entropy
-
-
 def test_the_coefficient_follows_the_entropy_of_the_step_before(tmp_path):
     bonus = {"kind": "adaptive_entropy", "coefficient": 0.1, "step": 0.02, "high": 0.14}
     low = {"policy": {"auxiliary": [{**bonus, "target": 0.0}]}, "steps": 4}
@@ -200,9 +195,6 @@ def test_the_coefficient_follows_the_entropy_of_the_step_before(tmp_path):
         )
     assert found["low"] == [0.0, 0.0, 0.0, 0.0]
     assert found["high"] == pytest.approx([0.0, 0.12, 0.14, 0.14])
-
-
-# --- several processes
 
 
 def test_two_processes_mark_the_same_tokens(tmp_path):

@@ -1,5 +1,3 @@
-"""PPO in the loop: it learns, resumes bit for bit, and does not depend on how a step is cut."""
-
 from __future__ import annotations
 
 import pytest

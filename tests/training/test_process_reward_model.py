@@ -1,5 +1,3 @@
-"""Process reward models on the tiny model: the loss by the book, resume, faults, what is stored."""
-
 from __future__ import annotations
 
 import json

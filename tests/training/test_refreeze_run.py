@@ -1,5 +1,3 @@
-"""A run whose rewards leave their unit: recorded, resumed exactly, and read back by `weigh`."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""Bad pairs, odd shapes of data, terms that fail, and two processes."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""A critic of its own in the loop: the policy never feels it, it resumes bit for bit, it starts anywhere."""
-
 from __future__ import annotations
 
 import copy

@@ -1,5 +1,3 @@
-"""A silent run says what it waits for; a process that dies leaves last words."""
-
 from __future__ import annotations
 
 import logging
