@@ -46,6 +46,10 @@ RECIPES = {
 }
 
 
+def f64(values: object) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
 def reward_batch(
     rewards: list[list[float]] | Tensor,
     groups: list[int],

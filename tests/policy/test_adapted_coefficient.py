@@ -1,5 +1,3 @@
-"""The weight of imitation that holds a likelihood, and two gradients compared."""
-
 import math
 
 import pytest
@@ -7,13 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnish.policy import (
-    SFT,
-    BalanceState,
-    PolicyState,
-    adapted_coefficient,
-    gradient_overlap,
-)
+from burnish.policy import SFT, BalanceState, PolicyState, adapted_coefficient, gradient_overlap
 
 POSITIVE = st.floats(1e-3, 1e3)
 
@@ -99,18 +91,10 @@ def test_a_piece_without_sense_is_refused(change, line):
     assert "\n" not in str(caught.value)
 
 
-def test_other_schedules_may_name_the_defaults_and_weigh_nothing():
-    spelt = SFT(0.0, target=0.0, rate=0.5, low=None, high=None, every=5, held_out=16)
-    assert spelt == SFT(0.0)
-
-
 def test_the_state_comes_back_bit_for_bit():
     state = PolicyState(steps=3, balance=BalanceState(0.1 + 0.2, 1 / 3, 7))
     assert PolicyState.from_tensors(state.tensors()) == state
     assert PolicyState.from_tensors(PolicyState().tensors()).balance is None
-
-
-# --- two gradients
 
 
 def test_norms_and_cosine_over_all_parameters():

@@ -1,5 +1,3 @@
-"""Correlation and conflict of rewards, by hand; the logged total is the one the loss used."""
-
 import math
 import struct
 
@@ -95,9 +93,6 @@ def test_every_step_with_two_rewards_has_them_and_one_reward_has_none():
     )
     assert not [name for name in advantages(Recipe(), one).diagnostics if "corr" in name]
     assert agreeing(found) == ["right", "short"]
-
-
-# --- the logged total is what the loss used, bit for bit
 
 
 class Fixed:

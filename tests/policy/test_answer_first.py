@@ -1,5 +1,3 @@
-"""The first token as the answer, its distillation, and demonstrations beside the policy loss."""
-
 import math
 
 import pytest

@@ -1,5 +1,3 @@
-"""RLOO, OPO, REINFORCE++ and ReMax: by hand, by property, and beside TRL and verl."""
-
 from __future__ import annotations
 
 import inspect
@@ -63,9 +61,6 @@ def first_token(found, lengths_B):
     return values_BT[:, 0]
 
 
-# --- by hand
-
-
 def test_rloo_by_hand():
     # Siblings of 1: (0, 2), mean 1; of 0: (1, 2), mean 1.5; of 2: (1, 0), mean 0.5.
     assert rloo_advantage([1.0, 0.0, 2.0], [0, 0, 0]).tolist() == [0.0, -1.5, 1.5]
@@ -92,9 +87,6 @@ def test_remax_by_hand():
     found = remax_advantage([[1.0, 2.0]], [[0.0, 4.0]], weights=[1.0, 0.5])
     assert found.tolist() == [0.0]
     assert remax_advantage([0.1 + 0.2], [0.3]).tolist() == [0.0], "rounding is no advantage"
-
-
-# --- edges
 
 
 @pytest.mark.parametrize("rule", [rloo_advantage, lambda r, g: opo_advantage(r, g, [3] * len(r))])
@@ -171,9 +163,6 @@ def test_contradictions_are_refused():
         Recipe(advantage=BatchNormalise(), select=InformativeGroups())
 
 
-# --- properties
-
-
 @given(st.integers(0, 200), st.floats(-50, 50))
 def test_a_shift_of_all_rewards_changes_nothing(seed, shift):
     rewards_B, groups, lengths_B = drawn(seed)
@@ -215,9 +204,6 @@ def test_what_each_baseline_sums_to(seed):
     close((whitened_B * lengths_B).sum(), zero_Q.sum())
     squares = (whitened_B.square() * lengths_B).sum() / (lengths_B.sum() - 1)
     close(squares, torch.ones((), dtype=torch.float64))
-
-
-# --- beside TRL and verl
 
 
 def test_rloo_of_verl(algorithms):

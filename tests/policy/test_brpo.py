@@ -1,5 +1,3 @@
-"""BRPO: outcomes of comparisons as advantages, and the filter on groups with an odd reference."""
-
 import math
 
 import pytest

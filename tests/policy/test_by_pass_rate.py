@@ -1,5 +1,3 @@
-"""Clipped shares and bounds by the pass rate of the group: worked numbers, properties, faults."""
-
 from __future__ import annotations
 
 import math
@@ -9,29 +7,24 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from policy_cases import f64
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from burnish.policy import (
     PASS_BUCKETS,
     Elastic,
-    LossBatch,
     Recipe,
     RewardBatch,
     StaticRegion,
     advantages,
     bucket_shares,
     bucket_sums,
-    loss,
     pass_buckets,
     pass_rates,
     policy_loss,
 )
 
 NAN = math.nan
-
-
-def f64(values):
-    return torch.tensor(values, dtype=torch.float64)
 
 
 def rewards_of(columns, groups, weights=None):
@@ -44,9 +37,6 @@ def rewards_of(columns, groups, weights=None):
         truncated_B=torch.zeros(len(groups), dtype=torch.bool),
         names=tuple("abcd"[: len(columns)]),
     )
-
-
-# --- pass rates and buckets
 
 
 def test_pass_rates_by_hand():
@@ -83,9 +73,6 @@ def test_a_rate_of_k_out_of_n_falls_where_whole_numbers_say(pair):
 def test_edges_hold_for_sums_of_weighted_rewards():
     # Two rewards of weights 0.7 and 0.3: 0.7 + 0.3 + 0 + 0 + 0 over five is 0.2 up to rounding.
     assert pass_buckets(pass_rates([0.7, 0.3, 0, 0, 0], [0] * 5)).tolist() == [1] * 5
-
-
-# --- sums and shares
 
 
 def test_sums_and_shares_by_hand():
@@ -179,26 +166,6 @@ class Waits(TorchDispatchMode):
         names = ("_local_scalar_dense", "nonzero", "is_nonzero", "masked_select", "equal")
         self.count += func.overloadpacket.__name__ in names
         return func(*args, **(kwargs or {}))
-
-
-def test_nothing_waits_for_the_device():
-    with Waits() as waits:
-        torch.ones(1).item()
-    assert waits.count == 1, "a wait was not seen"
-    batch = LossBatch(
-        logp_BT=torch.randn(4, 3),
-        old_logp_BT=torch.randn(4, 3),
-        mask_BT=torch.ones(4, 3).bool(),
-        advantages_B=torch.randn(4),
-        low_B=torch.full((4,), 0.2),
-        high_B=torch.full((4,), 0.2),
-        keep_B=torch.ones(4).bool(),
-        buckets_B=torch.tensor([0.0, 1.0, 4.0, -1.0]),
-    )
-    with Waits() as waits:
-        found = loss(Recipe(), batch)
-    assert waits.count == 0
-    assert found.clipped_by_bucket_2P[1].tolist() == [3, 3, 0, 0, 3]
 
 
 # --- what the first door knows

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from policy_cases import f64
 
 from burnish.policy.conflict import (
     conflict_keep,
@@ -24,10 +25,6 @@ TABLES = st.integers(1, 4).flatmap(
         st.lists(st.floats(-5, 5), min_size=columns, max_size=columns), min_size=1, max_size=8
     )
 )
-
-
-def f64(values):
-    return torch.tensor(values, dtype=torch.float64)
 
 
 def test_sign_conflict_by_hand():

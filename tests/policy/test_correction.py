@@ -1,5 +1,3 @@
-"""Importance correction for rollouts that another policy sampled."""
-
 from __future__ import annotations
 
 import math

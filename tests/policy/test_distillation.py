@@ -1,5 +1,3 @@
-"""Divergences to a teacher: worked numbers, closed-form gradients, bounds of the tail bucket."""
-
 import math
 
 import pytest

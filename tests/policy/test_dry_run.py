@@ -1,5 +1,3 @@
-"""What four weightings would have made of recorded rewards: worked numbers and the real doors."""
-
 from __future__ import annotations
 
 import json
@@ -11,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from policy_cases import f64
 
 from burnish.policy import (
     NormaliseThenSum,
@@ -29,10 +28,6 @@ from burnish.policy.dry_run import METHODS
 NAN = math.nan
 EXACT = SumThenNormalise(eps=0.0)
 FIVE = (-8.0, -1.0, 0.0, 2.0, 9.0)
-
-
-def f64(values):
-    return torch.tensor(values, dtype=torch.float64)
 
 
 assert_close = partial(policy_cases.assert_close, equal_nan=True)

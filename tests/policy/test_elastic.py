@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from policy_cases import f64
 
 from burnish.policy import policy_loss, policy_loss_gradient
 from burnish.policy.elastic import elastic_bounds, group_variance, mean_elastic_budget
@@ -13,10 +14,6 @@ from burnish.policy.grpo import grpo_advantage
 
 NAN = math.nan
 SIZES = st.floats(-20, 20)
-
-
-def f64(values):
-    return torch.tensor(values, dtype=torch.float64)
 
 
 def test_bounds_by_hand():
@@ -58,13 +55,6 @@ def test_bounds_of_tokens_follow_their_own_advantages():
 def test_bounds_of_sequence_ratios_with_limits_of_their_size():
     low, _ = elastic_bounds([0.0, 1.0, 3.0], 3e-4, 4e-4, min_eps=0.75e-4, max_eps_low=1.2e-3)
     torch.testing.assert_close(low, f64([1.5e-4, 3e-4, 6e-4]))
-
-
-@given(st.lists(st.one_of(SIZES, st.just(NAN)), max_size=6), st.floats(0, 0.99), st.floats(0, 3))
-def test_no_strength_is_the_static_interval_exactly(values, eps_low, eps_high):
-    low, high = elastic_bounds(values, eps_low, eps_high, strength=0.0)
-    assert low.tolist() == [eps_low] * len(values)
-    assert high.tolist() == [eps_high] * len(values)
 
 
 @given(st.floats(0, 4), st.floats(0, 2), st.floats(0.05, 0.8))

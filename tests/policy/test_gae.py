@@ -1,18 +1,13 @@
-"""Generalised advantage estimation and the critic's loss: worked numbers, properties, peers."""
-
 from __future__ import annotations
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from policy_cases import f64
 
 from burnish.errors import UserError
 from burnish.policy import gae, terminal_rewards, value_loss
-
-
-def f64(values):
-    return torch.tensor(values, dtype=torch.float64)
 
 
 def drawn(seed, rows=3, tokens=6, gaps=True):

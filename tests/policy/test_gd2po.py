@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from policy_cases import assert_close
 
 from burnish.policy.conflict import conflict_keep
+from burnish.policy.dapo import informative_groups
 from burnish.policy.gdpo import gd2po_advantage, gdpo_advantage
 from burnish.policy.groups import per_reward_advantages
 from burnish.policy.grpo import grpo_advantage
 from burnish.policy.post_scale import batch_whiten
-from burnish.policy.select import informative_groups
 
 NAN = math.nan
 VARIANTS = st.sampled_from(["hard", "snr"])

@@ -8,14 +8,15 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from policy_cases import f64
 
 from burnish.policy.grpo import grpo_advantage
 from burnish.policy.reference import (
-    ReferenceStats,
     fit_reference_stats,
     reference_frozen_normalise,
     saturated_share,
 )
+from burnish.policy.state import PolicyState
 from burnish.policy.tri_factor import (
     WeightState,
     medalign_advantage,
@@ -27,10 +28,6 @@ from burnish.policy.tri_factor import (
 )
 
 NAN = math.nan
-
-
-def f64(values):
-    return torch.tensor(values, dtype=torch.float64)
 
 
 assert_close = partial(policy_cases.assert_close, equal_nan=True)
@@ -113,12 +110,12 @@ def test_a_reward_on_another_scale_with_its_own_statistics_is_the_same(
 
 def test_statistics_and_weights_survive_a_checkpoint():
     stats = fit_reference_stats([[1, 0], [NAN, 0], [3, 6]])
-    for left, right in zip(stats, ReferenceStats.from_tensors(stats.tensors()), strict=True):
+    state = PolicyState(reference=stats, weights=WeightState.initial(3))
+    back = PolicyState.from_tensors(state.tensors())
+    for left, right in zip(stats, back.reference, strict=True):
         assert torch.equal(left, right)
-    state = WeightState.initial(3)
-    back = WeightState.from_tensors(state.tensors())
-    assert torch.equal(back.weights_K, state.weights_K)
-    assert back.progress_K.isnan().all()
+    assert torch.equal(back.weights.weights_K, state.weights.weights_K)
+    assert back.weights.progress_K.isnan().all()
 
 
 def test_factors_by_hand():

@@ -205,11 +205,7 @@ def test_a_missing_rollout_is_as_if_it_were_not_there(case):
 
 
 @settings(max_examples=40)
-@given(
-    grouped(rewards=st.integers(-20, 20).map(float)),
-    st.floats(0.1, 10),
-    st.floats(-100, 100),
-)
+@given(grouped(rewards=st.integers(-20, 20).map(float)), st.floats(0.1, 10), st.floats(-100, 100))
 def test_each_reward_may_be_rescaled(case, slope, offset):
     rewards, groups = case
     assert_close(

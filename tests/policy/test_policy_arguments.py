@@ -1,17 +1,13 @@
-"""Numbers that used to pass the policy functions and came out wrong."""
-
 import math
 
-import numpy as np
 import pytest
 import torch
+from policy_cases import f64
 
-from burnish.errors import ArgumentError, UserError
+from burnish.errors import UserError
 from burnish.policy import (
     KL,
     SFT,
-    BatchNormalise,
-    Cispo,
     Entropy,
     LossBatch,
     Normaliser,
@@ -34,10 +30,6 @@ from burnish.policy import (
     tri_factor_weights,
     weakness_factor,
 )
-
-
-def f64(values):
-    return torch.tensor(values, dtype=torch.float64)
 
 
 def test_a_spread_is_measured_however_far_from_zero_it_lies():
@@ -150,13 +142,6 @@ def test_the_loss_of_a_training_step_looks_at_no_value():
     assert logp.grad.shape == (3, 4)
 
 
-def test_the_doors_say_what_they_take():
-    with pytest.raises(UserError, match="recipe: got None, expected a Recipe"):
-        advantages(None, batch(f64([[1.0]])))
-    with pytest.raises(UserError, match="batch: got None, expected a RewardBatch"):
-        advantages(Recipe(), None)
-
-
 def batch(rewards_BK, names=()):
     count, rewards = rewards_BK.shape
     return RewardBatch(
@@ -167,37 +152,6 @@ def batch(rewards_BK, names=()):
         truncated_B=torch.zeros(count, dtype=torch.bool),
         names=names,
     )
-
-
-@pytest.mark.parametrize("ddof", [np.int64(1), torch.tensor(1), 1.0])
-@pytest.mark.parametrize("scale", ["group_std", "batch_std"])
-def test_a_number_of_another_kind_counts_as_the_number(ddof, scale):
-    plain = grpo_advantage([1.0, 0.0, 0.5], [0, 0, 0], scale, 0.25, 1)
-    assert torch.equal(
-        grpo_advantage([1.0, 0.0, 0.5], [0, 0, 0], scale, np.float32(0.25), ddof), plain
-    )
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: Cispo(floor=3), "floor: got 3, expected True or False"),
-        (lambda: BatchNormalise(scope="zz"), "scope: got 'zz', expected token, rollout"),
-        (lambda: KL(coefficient="x"), "coefficient: got 'x', expected a number"),
-        (lambda: KL(coefficient=0.1, estimator="k4"), "estimator: got 'k4', expected k1, k2"),
-        (lambda: Recipe(surrogate="cispo"), "surrogate: got 'cispo', expected a"),
-        (lambda: Recipe(advantage=Cispo()), "advantage: got Cispo(floor=False), expected a"),
-    ],
-)
-def test_settings_in_python_are_checked_as_those_of_a_file(make, message):
-    with pytest.raises(ArgumentError) as refusal:
-        make()
-    assert message in str(refusal.value)
-
-
-def test_settings_take_the_numbers_and_lists_of_python():
-    term = KL(coefficient=np.float64(0.5))
-    assert (type(term.coefficient), Recipe(auxiliary=[term]).auxiliary) == (float, (term,))
 
 
 HUGE = 1.7e308

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from policy_cases import f64
 
 from burnish.policy import (
     KL,
@@ -23,10 +24,6 @@ from burnish.policy import (
 )
 
 MODES = ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"]
-
-
-def f64(values):
-    return torch.tensor(values, dtype=torch.float64)
 
 
 def test_overlong_penalty_by_hand():
@@ -86,11 +83,7 @@ def test_sequence_ratio_spreads_its_gradient_and_sequence_token_does_not():
         logp = f64([[-1.0, -2.0, -9.0]]).requires_grad_(True)
         log_ratio(logp, torch.zeros(1, 3), torch.tensor([[1, 1, 0]]), level)[0, 0].backward()
         gradients[level] = logp.grad.tolist()[0]
-    assert gradients == {
-        "token": [1, 0, 0],
-        "sequence": [0.5, 0.5, 0],
-        "sequence_token": [1, 0, 0],
-    }
+    assert gradients == {"token": [1, 0, 0], "sequence": [0.5, 0.5, 0], "sequence_token": [1, 0, 0]}
 
 
 def test_surrogate_by_hand():

@@ -1,5 +1,3 @@
-"""Gradients of every recipe: against finite differences, and of micro-batches against the whole."""
-
 from __future__ import annotations
 
 from dataclasses import replace

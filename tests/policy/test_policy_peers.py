@@ -52,9 +52,6 @@ NAN = math.nan
 SEEDS = range(20)
 
 
-# --- the KL term
-
-
 @pytest.mark.parametrize("level", ["token", "sequence"])
 @pytest.mark.parametrize("correction", [False, True])
 def test_kl_term_of_trl(trainer, level, correction):
@@ -110,9 +107,6 @@ def test_verl_cuts_k3_off_at_10(algorithms):
     ours = kl_penalty(logp, torch.tensor([-1.0]), "k3")
     assert ours.item() == pytest.approx(math.exp(5) - 6)
     assert torch.autograd.grad(ours.sum(), logp)[0].item() == pytest.approx(1 - math.exp(5))
-
-
-# --- advantages
 
 
 @pytest.mark.parametrize("scale", ["group_std", "batch_std", "none"])
@@ -207,9 +201,6 @@ def test_constant_groups_in_gdpo(trainer, algorithms):
     recipe = Recipe(advantage=NormaliseThenSum(), post_scale=BatchWhiten(ignore_zero_signal=False))
     batch = reward_batch(rewards_BK, groups, lengths=lengths)
     close(advantages(recipe, batch).values_B, published)
-
-
-# --- the loss
 
 
 @pytest.mark.parametrize(

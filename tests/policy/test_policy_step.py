@@ -161,11 +161,7 @@ def test_whitening_sees_only_kept_rollouts():
 
 
 @settings(max_examples=40)
-@given(
-    st.sampled_from(sorted(RECIPES)),
-    st.permutations(range(8)),
-    st.permutations(range(5)),
-)
+@given(st.sampled_from(sorted(RECIPES)), st.permutations(range(8)), st.permutations(range(5)))
 def test_order_of_rollouts_and_labels_change_nothing(name, order, labels):
     rewards = torch.tensor(
         [[1, 0.1], [0, 0.5], [0.5, 0.1], [0.1, 0.3], [0.1, 0.3], [1, NAN], [0, 0], [NAN, NAN]],
@@ -176,9 +172,7 @@ def test_order_of_rollouts_and_labels_change_nothing(name, order, labels):
     moved = advantages(
         RECIPES[name],
         reward_batch(
-            rewards[order],
-            [labels[groups[i]] for i in order],
-            lengths=[lengths[i] for i in order],
+            rewards[order], [labels[groups[i]] for i in order], lengths=[lengths[i] for i in order]
         ),
     )
     for key in ("values_B", "per_reward_BK", "keep_B", "signal_B", "low_B", "high_B", "weights_B"):

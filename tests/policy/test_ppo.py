@@ -1,11 +1,10 @@
-"""PPO as a recipe: worked numbers, its whole loss beside one by the book, and what is refused."""
-
 from __future__ import annotations
 
 import math
 
 import pytest
 import torch
+from policy_cases import f64
 
 from burnish.errors import ArgumentError
 from burnish.policy import (
@@ -29,10 +28,6 @@ from burnish.policy import (
 )
 
 NAN = math.nan
-
-
-def f64(values):
-    return torch.tensor(values, dtype=torch.float64)
 
 
 def ppo(critic=None, **gae):
@@ -266,9 +261,3 @@ def test_a_separate_critic_adds_nothing_to_the_policys_loss():
     # 0.1 of the mean of 0.5 (0.5 - 1)^2 and 0.5 (0.25 - 1)^2.
     assert (shared.total - apart.total).item() == pytest.approx(0.1 * (0.125 + 0.28125) / 2)
     assert torch.autograd.grad(apart.total, values, allow_unused=True)[0] is None
-
-
-def test_the_settings_of_a_separate_critic_are_refused_out_of_range():
-    for key, value in (("learning_rate", -1e-5), ("learning_rate", NAN), ("clip", -0.1)):
-        with pytest.raises(ArgumentError, match=f"{key}: got"):
-            SeparateCritic(**{key: value})

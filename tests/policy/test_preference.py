@@ -1,21 +1,16 @@
-"""DPO, IPO and their length control: worked numbers, signs of gradients, invariances."""
-
 import math
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from policy_cases import f64
 
 from burnish.errors import ArgumentError
 from burnish.policy import completion_logp, dpo_loss, ipo_loss
 
 assert_close = torch.testing.assert_close
 LOGPS = st.lists(st.floats(-30, -0.01), min_size=4, max_size=4)
-
-
-def f64(values):
-    return torch.tensor(values, dtype=torch.float64)
 
 
 def test_dpo_by_hand():

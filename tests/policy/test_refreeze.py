@@ -1,11 +1,10 @@
-"""The unit of the rewards measured anew where too many values stand at the clip."""
-
 from __future__ import annotations
 
 import dataclasses
 
 import pytest
 import torch
+from policy_cases import f64
 
 from burnish.policy import (
     PolicyState,
@@ -20,10 +19,6 @@ from burnish.policy import (
 from burnish.training.weighing import refreeze_note
 
 NAN = float("nan")
-
-
-def f64(values):
-    return torch.tensor(values, dtype=torch.float64)
 
 
 def batch_of(rewards, weights=(1.0, 1.0)):

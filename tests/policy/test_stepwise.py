@@ -1,5 +1,3 @@
-"""Stepwise credit: each part of an answer is paid by its own reward, and by no other."""
-
 import math
 from dataclasses import replace
 
@@ -39,12 +37,10 @@ def test_to_go_spreads_the_last_reward_over_all_tokens_and_local_does_not():
     segments = [[0, 1, 1, 2], [0, 1, 2, 2]]
     ones = torch.ones(2, 4)
     assert_close(
-        stepwise_advantages(rewards, [5, 5], segments, ones, credit="to_go"),
-        [[R] * 4, [-R] * 4],
+        stepwise_advantages(rewards, [5, 5], segments, ones, credit="to_go"), [[R] * 4, [-R] * 4]
     )
     assert_close(
-        stepwise_advantages(rewards, [5, 5], segments, ones),
-        [[Z, Z, Z, R], [Z, Z, -R, -R]],
+        stepwise_advantages(rewards, [5, 5], segments, ones), [[Z, Z, Z, R], [Z, Z, -R, -R]]
     )
 
 

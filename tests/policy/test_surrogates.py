@@ -1,5 +1,3 @@
-"""CISPO, SAPO, GMPO, Clip-Cov, KL-Cov, high-entropy tokens and the adaptive entropy bonus."""
-
 from __future__ import annotations
 
 import math
@@ -61,9 +59,6 @@ SURROGATES = {
 
 def f64(*values):
     return torch.tensor(values, dtype=torch.float64)
-
-
-# --- by hand
 
 
 def test_cispo_by_hand():
@@ -161,9 +156,6 @@ def test_adaptive_entropy_by_hand():
     assert PolicyState.from_tensors(kept.tensors()) == kept
 
 
-# --- edges
-
-
 @pytest.mark.parametrize("name", SURROGATES)
 def test_nothing_to_train_is_a_loss_of_0(name):
     batch = loss_batch()
@@ -213,9 +205,6 @@ def test_contradictions_are_refused():
         AdaptiveEntropy(target=0.3, coefficient=2.0)
     with pytest.raises(ArgumentError, match="entropy_BT: got none"):
         loss(Recipe(tokens=HighEntropy()), replace(loss_batch(), entropy_BT=None))
-
-
-# --- properties
 
 
 @given(st.integers(0, 100), st.sampled_from(sorted(SURROGATES)))
@@ -330,9 +319,6 @@ def test_a_correction_multiplies_what_is_left():
     only = Recipe(correction=TruncatedImportance())
     zeroed = replace(batch, advantages_B=batch.advantages_B[:, None] * marks)
     close(loss(both, batch).total, loss(only, zeroed).total)
-
-
-# --- beside TRL and verl
 
 
 @pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-mean"])

@@ -1,5 +1,3 @@
-"""One span is an outcome reward, and a function of yours may give an advantage to each token."""
-
 from dataclasses import replace
 
 import pytest

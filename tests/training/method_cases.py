@@ -52,10 +52,7 @@ METHODS: dict[str, dict[str, Any]] = {
                 "checkpoint_every": 1,
             }
         ],
-        "rewards": [
-            reward("letters", name="grade"),
-            reward("has_letter", name="rule", weight=0.5),
-        ],
+        "rewards": [reward("letters", name="grade"), reward("has_letter", name="rule", weight=0.5)],
         "policy": {
             "advantage": {"kind": "stepwise", "rewards": ["grade", "rule"], "headings": ["a"]},
             "auxiliary": [{**SFT, "by": "rule"}, {"kind": "kl", "coefficient": 0.01}],
@@ -88,8 +85,5 @@ METHODS: dict[str, dict[str, Any]] = {
         "policy": {**CONFLICT, "trust_region": ELASTIC},
         "update": {"epochs": 2},
     },
-    "clipo_balanced": {
-        "task": SHOWN,
-        "policy": {"shaping": [CONTRASTIVE], "auxiliary": [SFT]},
-    },
+    "clipo_balanced": {"task": SHOWN, "policy": {"shaping": [CONTRASTIVE], "auxiliary": [SFT]}},
 }

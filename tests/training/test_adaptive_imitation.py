@@ -1,5 +1,3 @@
-"""Imitation whose weight holds a likelihood: what is held back, the schedule in the loop, resume."""
-
 from __future__ import annotations
 
 import dataclasses
@@ -44,9 +42,6 @@ RUN = {
 }
 PLAIN = {"task": SHOWN, "policy": {"auxiliary": [ADAPTIVE]}, "evaluation": {"prompts": 0}}
 TOKENIZER = load_model("tiny", device="cpu").tokenizer
-
-
-# --- what is held back
 
 
 def held(tasks, **settings):
@@ -134,9 +129,6 @@ def test_the_same_are_held_back_whatever_the_order_of_the_data():
     turned = type(TASKS)("items", TASKS.fields, "v1", 5, TASKS.train_tasks[::-1], ())
     assert held(turned, by="rule").keys == held(TASKS, by="rule").keys
     assert held(Endless(), by="rule", held_out=2).keys
-
-
-# --- in the loop
 
 
 @pytest.fixture(scope="module")

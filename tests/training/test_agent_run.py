@@ -1,5 +1,3 @@
-"""Agent programs in training: groups, counts, and a run that was killed in the middle of an episode."""
-
 from pathlib import Path
 
 import msgspec

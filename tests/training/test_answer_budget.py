@@ -1,5 +1,3 @@
-"""The limit of tokens of an answer, where the config leaves it open."""
-
 import json
 
 import pytest

@@ -1,5 +1,3 @@
-"""A checkpoint is whole or refused in one line, and so is a store that has lost what it counted."""
-
 from __future__ import annotations
 
 import errno

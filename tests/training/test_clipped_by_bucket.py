@@ -1,8 +1,4 @@
-"""Step metrics by pass rate: what a run stores, and what many processes add up to."""
-
 from __future__ import annotations
-
-import sys
 
 import pytest
 import torch
@@ -50,19 +46,6 @@ def test_a_run_stores_the_share_of_each_bucket_that_has_tokens(tmp_path, coin, k
         # The share of all lies between those of its parts: every group is in a bucket.
         assert min(one.values()) <= metrics["policy/clipped_share"] <= max(one.values())
         assert any("bounds/high_mean/pass_" in name for name in metrics) == (kind == "elastic")
-
-
-def test_counting_leaves_the_rest_of_a_run_alone(tmp_path, coin, monkeypatch):
-    (tmp_path / "plain").mkdir()
-    (tmp_path / "counted").mkdir()
-    counted = steps(tmp_path / "counted", MANY, coin)
-    monkeypatch.setattr(sys.modules["burnish.policy.compute"], "group_buckets", lambda *_: None)
-    plain = steps(tmp_path / "plain", MANY, coin)
-    for with_buckets, without in zip(counted, plain, strict=True):
-        assert shares(with_buckets)
-        assert not shares(without)
-        rest = {k: v for k, v in with_buckets.items() if not k.startswith((START, "time/"))}
-        assert rest == {k: v for k, v in without.items() if not k.startswith("time/")}
 
 
 def test_with_one_update_a_step_nothing_is_told_apart(tmp_path, coin):

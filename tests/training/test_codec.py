@@ -1,5 +1,3 @@
-"""Training an audio tokenizer: where sounds come from, what is learned, exact resume, hostile sounds."""
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,13 +17,7 @@ from burnish.training.optimiser import MasterAdamW
 from burnish.training.sound_data import shown_places
 
 BOTTLENECKS = ("plain", "kl", "sigma", "norm", "norm+noise")
-SIZES = {
-    "sampling_rate": 2000,
-    "n_fft": 32,
-    "frame_hop": 16,
-    "hidden_size": 16,
-    "latent_size": 6,
-}
+SIZES = {"sampling_rate": 2000, "n_fft": 32, "frame_hop": 16, "hidden_size": 16, "latent_size": 6}
 
 
 @pytest.fixture(autouse=True)

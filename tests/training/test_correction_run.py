@@ -1,5 +1,3 @@
-"""A training run with an importance correction: nothing to do in sync, effective when stale."""
-
 from __future__ import annotations
 
 from dataclasses import replace

@@ -1,5 +1,3 @@
-"""The curriculum: who belongs to a stage, what it draws, and when the next one begins."""
-
 from collections import Counter
 
 import msgspec

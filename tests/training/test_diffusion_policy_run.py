@@ -1,5 +1,3 @@
-"""Policy optimisation of a masked diffusion model: bounds under shared masks, and what is unsound."""
-
 import pytest
 import torch
 from training_cases import (

@@ -1,17 +1,9 @@
-"""Training a masked diffusion model: the loss by the book, exact resume, samplers, and what is refused."""
-
 import json
 
 import numpy as np
 import pytest
 import torch
-from training_cases import (
-    assert_same,
-    finish,
-    finish_with_stops,
-    outcome,
-    trainer,
-)
+from training_cases import assert_same, finish, finish_with_stops, outcome, trainer
 
 from burnish.errors import UserError
 from burnish.lm.diffusion.masked_rows import Unit, both_ways, passes, unit_losses, unit_of

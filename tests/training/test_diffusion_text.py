@@ -1,5 +1,3 @@
-"""A masked diffusion model that learns the text of files: rows, documents apart, bits per byte, resume."""
-
 import json
 import math
 import random

@@ -1,5 +1,3 @@
-"""DIR inside DPO: no bit at lambda 0, the book's penalty, exact resume, any cut, a warm-up."""
-
 from __future__ import annotations
 
 import json
@@ -7,9 +5,18 @@ import json
 import pytest
 import torch
 from test_dir_term import dir_term, steps_of
-from training_cases import SMALL, assert_same, finish, launch, merged, outcome, stop_after
+from training_cases import (
+    SMALL,
+    assert_same,
+    assert_same_curves,
+    finish,
+    merged,
+    one_and_two,
+    outcome,
+    stop_after,
+)
 
-from burnish.config import Config, load, render
+from burnish.config import Config, load
 from burnish.lm.model_input import ModelInput
 from burnish.rewards.models import club_categorical
 from burnish.store import RunStore
@@ -183,20 +190,12 @@ def test_as_a_stage_it_has_its_own_head_and_curves(tmp_path):
 
 
 def test_two_processes_learn_what_one_does(tmp_path):
-    pytest.importorskip("accelerate", reason="several processes need accelerate")
-    named = {"steps": 3, "run": {"name": "two", "folder": "."}}
-    table = table_of(tmp_path, named, batch=6, terms=[dir_term(lam=3.0)])
-    (tmp_path / "config.toml").write_text(render(load(Config, table)))
-    done = launch(tmp_path)
-    assert done.is_well, done.said
-    finish(build(load(Config, table), tmp_path / "one", root=tmp_path))
-    stores = [RunStore.open(tmp_path / name, read_only=True) for name in ("one", "two")]
-    curves = [store.metrics() for store in stores]
-    scores = [store.evaluations("held_out")[-1].summary for store in stores]
-    for store in stores:
-        store.close()
+    more = {"steps": 3, "rewards": []}
+    one_and_two(tmp_path, table_of(tmp_path, more, batch=6, terms=[dir_term(lam=3.0)]))
+    scores = []
+    for name in ("one", "two"):
+        with RunStore.open(tmp_path / name, read_only=True) as store:
+            scores.append(store.evaluations("held_out")[-1].summary)
     assert scores[0]["count"] == scores[1]["count"]
-    for name in ("loss/dir", "loss/total", "terms/dir/mi", "rewards/margins"):
-        alone, shared = ([point.value for point in curve[name]] for curve in curves)
-        assert len(alone) >= 2
-        assert shared == pytest.approx(alone, rel=1e-3, abs=1e-6), name
+    names = ("loss/dir", "loss/total", "terms/dir/mi", "rewards/margins")
+    assert_same_curves(tmp_path, *names, rel=1e-3, abs=1e-6)

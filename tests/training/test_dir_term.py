@@ -1,18 +1,13 @@
-"""DIR inside the training of a reward model: no bit at lambda 0, exact resume, any cut."""
-
 from __future__ import annotations
 
 import pytest
 import torch
 from test_reward_model import run_of, write_pairs
-from training_cases import SMALL, assert_same, finish, launch, merged, outcome, stop_after
+from training_cases import assert_same, assert_same_curves, finish, one_and_two, outcome, stop_after
 
-from burnish.config import Config, load, render
 from burnish.errors import ArgumentError, UserError
 from burnish.rewards.models.dir import club, represent
 from burnish.rewards.models.dir_term import DirTerm
-from burnish.store import RunStore
-from burnish.training import build
 from burnish.training.events import StepDone
 
 
@@ -119,23 +114,9 @@ def test_a_function_of_your_own_and_its_mistakes(tmp_path):
 
 
 def test_two_processes_learn_what_one_does(tmp_path):
-    pytest.importorskip("accelerate", reason="several processes need accelerate")
-    settings = {
-        "steps": 3,
-        "train": {"kind": "reward_model", "batch": 6, "terms": [dir_term(lam=3.0)]},
-        "run": {"name": "two", "folder": "."},
-        "task": write_pairs(tmp_path),
-    }
-    table = merged({key: value for key, value in SMALL.items() if key != "rewards"}, settings)
-    (tmp_path / "config.toml").write_text(render(load(Config, table)))
-    done = launch(tmp_path)
-    assert done.is_well, done.said
-    finish(build(load(Config, table), tmp_path / "one", root=tmp_path))
-    stores = [RunStore.open(tmp_path / name, read_only=True) for name in ("one", "two")]
-    curves = [store.metrics() for store in stores]
-    for store in stores:
-        store.close()
-    for name in ("loss/dir", "loss/total", "terms/dir/mi", "terms/dir/head_loss"):
-        alone, shared = ([point.value for point in curve[name]] for curve in curves)
-        assert len(alone) >= 2  # a batch of one class does not train the head
-        assert shared == pytest.approx(alone, rel=1e-3, abs=1e-6), name
+    train = {"kind": "reward_model", "batch": 6, "terms": [dir_term(lam=3.0)]}
+    task = write_pairs(tmp_path)
+    one_and_two(tmp_path, {"steps": 3, "train": train, "task": task, "rewards": []})
+    # A batch of one class does not train the head.
+    names = ("loss/dir", "loss/total", "terms/dir/mi", "terms/dir/head_loss")
+    assert_same_curves(tmp_path, *names, rel=1e-3, abs=1e-6)

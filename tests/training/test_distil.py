@@ -1,5 +1,3 @@
-"""Distillation on the tiny model: aligned tokens, the whole batch's gradient, a falling divergence."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""Policies in the teacher's context: its prefix, its averaged weights, what it writes, resume."""
-
 from __future__ import annotations
 
 import json
@@ -196,9 +194,6 @@ def test_the_policys_hash_is_part_of_the_run(tmp_path):
     config = load(Config, {"task": write_tasks(tmp_path), **tables})
     with pytest.raises(UserError, match=r"policies/policy\.md"):
         build(config, tmp_path / "run", root=tmp_path)
-
-
-# --- the text
 
 
 def test_rules_and_examples_of_a_policy():

@@ -1,5 +1,3 @@
-"""DPO on the tiny model: it learns preferences, cutting changes nothing, and a stop neither."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""The embedded model, a real one, through two steps of GRPO."""
-
 from __future__ import annotations
 
 import importlib.util

@@ -1,5 +1,3 @@
-"""Ctrl-C in the middle of sampling ends the process, and leaves a run that continues."""
-
 import signal
 import subprocess
 import sys

@@ -1,5 +1,3 @@
-"""EVPV in training: the recipe runs, each step is credited with its own gated score."""
-
 import importlib.util
 import random
 

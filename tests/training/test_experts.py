@@ -1,5 +1,3 @@
-"""Demonstrations as trajectories: the right tokens, fair turns, nothing to remember."""
-
 from collections import Counter
 
 import msgspec

@@ -1,5 +1,3 @@
-"""The fused head and a model's own logits give the same scores and gradients."""
-
 import pytest
 import torch
 from training_cases import rollout

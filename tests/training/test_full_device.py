@@ -1,5 +1,3 @@
-"""A GPU that other programs fill ends a run in one line; what was saved stays, and it goes on."""
-
 from __future__ import annotations
 
 import pytest

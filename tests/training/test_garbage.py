@@ -1,5 +1,3 @@
-"""The garbage collector during a run: out of the way, still at work, and as before afterwards."""
-
 from __future__ import annotations
 
 import gc

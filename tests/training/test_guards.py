@@ -1,5 +1,3 @@
-"""A bad number is stopped before it reaches the weights, named, and kept so that it can be seen."""
-
 from __future__ import annotations
 
 import json

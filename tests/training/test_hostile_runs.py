@@ -1,5 +1,3 @@
-"""What can happen to a run's folder, its model and its rewards' data, told in one line each."""
-
 from __future__ import annotations
 
 import json

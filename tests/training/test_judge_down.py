@@ -1,5 +1,3 @@
-"""A judge without a server stops the run at its first questions; one that has answered does not."""
-
 from __future__ import annotations
 
 import socket

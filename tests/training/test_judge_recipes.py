@@ -1,5 +1,3 @@
-"""The recipes `genrm`, `proxy_grm` and `quarkmedbench` train the tiny model, and go on exactly where they stopped."""
-
 from __future__ import annotations
 
 import pytest

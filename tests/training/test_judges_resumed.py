@@ -1,5 +1,3 @@
-"""A run that goes on does not pay its judges twice, and its budgets go on with it."""
-
 from __future__ import annotations
 
 import fcntl

@@ -1,12 +1,10 @@
-"""The gate of latents: as few answers as decide, an end where all are alike, exact continuation."""
-
 import json
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from burnish.training.latent_answers import TOGETHER, CapacityGate, pass_rates
+from burnish.training.latent_rows import TOGETHER, CapacityGate, pass_rates
 
 
 class Start:

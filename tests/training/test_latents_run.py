@@ -1,5 +1,3 @@
-"""Training with latents: the loss of the whole update, exact resume, the gate, and what is refused."""
-
 import json
 import re
 from pathlib import Path
@@ -18,8 +16,7 @@ from burnish.training import build
 from burnish.training.algorithms.latents import ABOUT_FILE, GATE_FILE, HEAD_FILE
 from burnish.training.data import Data
 from burnish.training.events import Evaluating, Preparing
-from burnish.training.latent_answers import ROWS, Asked, play, shown_latents
-from burnish.training.latent_rows import collated, find_tags
+from burnish.training.latent_rows import ROWS, Asked, collated, find_tags, play, shown_latents
 
 pytest.importorskip("PIL")
 WORLD = Path(__file__).parents[2] / "recipes" / "gap" / "grid_world.py"

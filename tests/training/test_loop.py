@@ -1,5 +1,3 @@
-"""The loop as a whole: what it samples, stores, learns, saves and promises."""
-
 from __future__ import annotations
 
 import json
@@ -39,9 +37,6 @@ def groups_of(samples):
     for sample in samples:
         found.setdefault(sample.trajectory.group, []).append(sample)
     return found
-
-
-# --- refill
 
 
 def test_refill_replaces_groups_without_signal(tmp_path):
@@ -90,9 +85,6 @@ def test_without_refill_groups_stay_and_are_masked(tmp_path):
             assert len(group) == 4
             has_signal = len({s.reward.value for s in group}) > 1
             assert {s.keep for s in group} == {has_signal}
-
-
-# --- what is stored
 
 
 def test_the_logged_total_is_the_mean_of_what_is_stored(tmp_path):
@@ -162,9 +154,6 @@ def test_sampled_logprobs_are_those_of_the_weights_of_their_version(tmp_path):
         gaps[version] = max(float((a - b).abs().max()) for a, b in pairs)
     assert gaps[1] < 1e-5
     assert min(gaps[0], gaps[2]) > 1e-3
-
-
-# --- evaluation and learning
 
 
 def test_evaluation_is_greedy_with_an_interval_and_stored(tmp_path):
@@ -248,9 +237,6 @@ def test_at_the_start_the_kl_is_zero(tmp_path):
     curve = [e.metrics["loss/kl"] for e in finish(trainer(tmp_path, more)) if hasattr(e, "metrics")]
     assert curve[0] == pytest.approx(0.0, abs=1e-12)
     assert curve[1] > 1e-6
-
-
-# --- adapters
 
 
 LORA = {"model": {"lora": {"rank": 4, "alpha": 8.0}}, "optimiser": {"learning_rate": 1e-2}}
@@ -357,9 +343,6 @@ def test_only_the_newest_checkpoints_are_kept(tmp_path):
     assert found == ["step-000005", "step-000006"]
     state = json.loads((trained.folder / "checkpoints/step-000006/trainer/state.json").read_text())
     assert (state["step"], state["algorithm"]["cursor"], state["weight_version"]) == (6, 12, 6)
-
-
-# --- choices and promises before the first step
 
 
 def test_threads_follow_the_model_and_the_cores(tmp_path):

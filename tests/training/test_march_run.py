@@ -1,5 +1,3 @@
-"""MARCH in training: groups of two roles, exact resume, a kill in the middle of an episode."""
-
 import signal
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Models that read images or sounds train through the same loop, and resume exactly."""
-
 import base64
 import io
 import json

@@ -1,5 +1,3 @@
-"""The six methods in the loop: exact resume, and limits that are the base recipe bit for bit."""
-
 from __future__ import annotations
 
 import json

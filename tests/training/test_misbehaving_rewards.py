@@ -1,5 +1,3 @@
-"""A reward that raises what it likes or changes the process costs its own value, never the run."""
-
 from __future__ import annotations
 
 import os

@@ -1,5 +1,3 @@
-"""Multi-turn rollouts in training and evaluation: failures, roles, exact resume."""
-
 from pathlib import Path
 
 import pytest

@@ -1,8 +1,4 @@
-"""The recipe of OpenRS trains: every answer against its anchor, in both orders, plus mu times a check."""
-
 from __future__ import annotations
-
-import tomllib
 
 import anyio
 import pytest
@@ -64,9 +60,3 @@ def test_the_recipe_trains_on_the_tiny_model(tmp_path, scripted):
     assert len(steps) == 2
     assert any("openrs" in key for key in steps[0].metrics)
     assert scripted.calls
-
-
-def test_the_recipe_says_how_it_is_run():
-    lines = RECIPE.read_text(encoding="utf-8").splitlines()
-    assert lines[0] == "# burnish train openrs"
-    assert tomllib.loads("\n".join(lines))["rewards"][0]["with"] == "openrs"

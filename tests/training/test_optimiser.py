@@ -1,5 +1,3 @@
-"""AdamW, its master weights and its schedule."""
-
 import pytest
 import torch
 

@@ -1,5 +1,3 @@
-"""Models outside the built-in decoder train through the same loop."""
-
 import shutil
 
 import pytest

@@ -1,5 +1,3 @@
-"""The time that is left: told from measured steps, never before, and again when it has changed."""
-
 import itertools
 
 import pytest

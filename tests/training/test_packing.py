@@ -1,5 +1,3 @@
-"""Packed rows give the log-probs and gradients of separate rows."""
-
 import pytest
 import torch
 from hypothesis import given

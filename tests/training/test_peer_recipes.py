@@ -1,23 +1,20 @@
-"""Recipes of other libraries in the loop: greedy baselines, marked tokens, an adaptive bonus."""
-
 from __future__ import annotations
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from training_cases import (
+    assert_same_curves,
     finish,
-    launch,
     merged,
+    one_and_two,
     outcome,
-    resolved,
     reward,
     shipped,
     stop_after,
     trainer,
 )
 
-from burnish.config import render
 from burnish.policy.state import PolicyState
 from burnish.store import RunStore
 from burnish.training.events import StepDone
@@ -185,9 +182,6 @@ def test_groups_that_equal_their_greedy_answer_are_refilled(tmp_path):
     assert {f"{group}.greedy" for group in (*trained, *dropped)} == greedy
 
 
-# --- an entropy bonus that follows the entropy
-
-
 def test_the_coefficient_follows_the_entropy_of_the_step_before(tmp_path):
     bonus = {"kind": "adaptive_entropy", "coefficient": 0.1, "step": 0.02, "high": 0.14}
     low = {"policy": {"auxiliary": [{**bonus, "target": 0.0}]}, "steps": 4}
@@ -203,28 +197,12 @@ def test_the_coefficient_follows_the_entropy_of_the_step_before(tmp_path):
     assert found["high"] == pytest.approx([0.0, 0.12, 0.14, 0.14])
 
 
-# --- several processes
-
-
 def test_two_processes_mark_the_same_tokens(tmp_path):
-    pytest.importorskip("accelerate", reason="several processes need accelerate")
-    settings = merged(
-        EVERYTHING,
-        {
-            "steps": 2,
-            "run": {"name": "two", "folder": "."},
-            "rollout": {"prompts": 3},
-            "update": {"minibatches": 2, "micro_batch_tokens": 64},
-        },
-    )
-    (tmp_path / "config.toml").write_text(render(resolved(tmp_path, settings)))
-    done = launch(tmp_path)
-    assert done.is_well, done.said
-    one = steps_of(finish(trainer(tmp_path, settings, run="one")))
+    update = {"minibatches": 2, "micro_batch_tokens": 64}
+    more = {"steps": 2, "rollout": {"prompts": 3}, "update": update}
+    one_and_two(tmp_path, merged(EVERYTHING, more))
     for name, tensor in last_weights(tmp_path / "one").items():
         other = last_weights(tmp_path / "two")[name]
         torch.testing.assert_close(tensor, other, rtol=0, atol=1e-5)
-    with RunStore.open(tmp_path / "two", read_only=True) as store:
-        for name in ("policy/marked_share", "policy/selected_share", "greedy/total"):
-            values = [point.value for point in store.metrics()[name]]
-            assert values == pytest.approx([m[name] for m in one], rel=1e-9), name
+    names = ("policy/marked_share", "policy/selected_share", "greedy/total")
+    assert_same_curves(tmp_path, *names, rel=1e-9)

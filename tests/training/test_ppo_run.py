@@ -1,25 +1,21 @@
-"""PPO in the loop: it learns, resumes bit for bit, and does not depend on how a step is cut."""
-
 from __future__ import annotations
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from training_cases import (
+    assert_same_curves,
     finish,
-    launch,
     merged,
+    one_and_two,
     outcome,
-    resolved,
     reward,
     shipped,
     stop_after,
     trainer,
 )
 
-from burnish.config import render
 from burnish.errors import GuardTripped, UserError
-from burnish.store import RunStore
 from burnish.training.checkpoint import replay
 from burnish.training.events import StepDone
 
@@ -98,17 +94,12 @@ def test_neither_micro_batches_nor_shared_prompts_change_a_step(tmp_path):
 
 
 def test_two_processes_come_out_as_one(tmp_path):
-    table = merged(PPO, {"steps": 2, "run": {"name": "two", "folder": "."}})
-    (tmp_path / "config.toml").write_text(render(resolved(tmp_path, table)))
-    done = launch(tmp_path)
-    assert done.is_well, done.said
-    finish(trainer(tmp_path, table, run="one"))
+    one_and_two(tmp_path, merged(PPO, {"steps": 2}))
     one, two = (last_files(tmp_path / name) for name in ("one", "two"))
     for mine, theirs in zip(one[:2], two[:2], strict=True):
         for key, value in mine.items():
             torch.testing.assert_close(theirs[key], value, rtol=0, atol=2e-5, msg=key)
-    with RunStore.open(tmp_path / "two", read_only=True) as store:
-        assert len(store.metrics()["critic/value"]) == 2
+    assert_same_curves(tmp_path, "critic/value", rel=1e-3, abs=1e-5)
 
 
 def test_a_critic_that_breaks_is_named_and_replayed(tmp_path):

@@ -1,5 +1,3 @@
-"""Pre-training on the CPU: what is read, what is learned, exact resume, and the way on to GRPO."""
-
 import itertools
 import json
 import math
@@ -85,9 +83,6 @@ def tokenizer():
     from burnish.lm.new_model import cached_tiny_model
 
     return Tokenizer.from_folder(cached_tiny_model())
-
-
-# --- tokens on disk
 
 
 def test_the_stream_is_every_document_behind_a_boundary(tmp_path, tokenizer):
@@ -333,9 +328,6 @@ def test_equal_texts_with_other_blanks_at_the_ends_fall_on_one_side(tmp_path, to
     assert not sides[0] & sides[1]
 
 
-# --- sequences
-
-
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 64, 65, 1000])
 def test_the_shuffle_is_a_permutation(count):
     found = [shuffled(place, count, 5) for place in range(count)]
@@ -368,9 +360,6 @@ def test_an_epoch_reads_every_token_once_without_padding(tmp_path, tokenizer):
 def test_positions_restart_with_each_document_of_a_row():
     rows = np.array([[5, 6, 0, 7, 8, 0, 9], [0, 5, 5, 5, 5, 5, 0]])
     assert document_starts(rows, 0).tolist() == [[0, 0, 2, 2, 2, 5, 5], [0, 0, 0, 0, 0, 0, 6]]
-
-
-# --- the loss
 
 
 @pytest.mark.parametrize("separate", [True, False])
@@ -458,9 +447,6 @@ def test_it_learns_more_than_the_frequencies_of_letters(tmp_path):
     assert after.score.value < 1.0
 
 
-# --- exact resume
-
-
 @pytest.mark.parametrize("stops", [(3,), ("2 saved", 3, 5)])
 def test_stopped_and_continued_equals_uninterrupted(tmp_path, stops):
     write_text(tmp_path, 12)
@@ -526,9 +512,6 @@ def test_a_function_whose_texts_changed_is_not_continued(tmp_path, others):
         finish(make(tmp_path, given, **more))
     words.write_text(own)
     finish(make(tmp_path, given, **more))
-
-
-# --- faults
 
 
 # --- afterwards
@@ -616,9 +599,6 @@ def test_it_can_be_a_stage_before_another_training(tmp_path):
     events = finish(build(load(Config, table), tmp_path / "run", root=tmp_path))
     stages = [event.stage for event in events if isinstance(event, StepDone)]
     assert stages == ["read", "read", ""]
-
-
-# --- seeing it write
 
 
 def test_continuations_of_held_out_text_are_stored_and_a_run_continues_text(tmp_path):

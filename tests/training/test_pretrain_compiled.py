@@ -1,5 +1,3 @@
-"""`train.compile` where nothing can be compiled: one line, and the model runs as it is."""
-
 import sys
 
 from burnish.lm import load_model

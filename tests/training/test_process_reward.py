@@ -1,5 +1,3 @@
-"""A process reward model as a reward: steps as parts, best of N, a server, credit by steps."""
-
 from __future__ import annotations
 
 from functools import partial
@@ -134,9 +132,6 @@ def test_steps_are_those_of_the_last_reply(run):
     talk = Response("r", "red\nblue", info={"messages": turns})
     found = anyio.run(partial(checked, scorer_of(run, split="lines"), TASK, [talk]))[0]
     assert [part.evidence[0].observation for part in found.parts] == ["red", "blue"]
-
-
-# --- credit by steps
 
 
 class Letters:

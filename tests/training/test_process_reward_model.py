@@ -1,5 +1,3 @@
-"""Process reward models on the tiny model: the loss by the book, resume, faults, what is stored."""
-
 from __future__ import annotations
 
 import json
@@ -9,10 +7,10 @@ import random
 import pytest
 import torch
 from safetensors.torch import load_file
-from training_cases import SMALL, assert_same, finish, launch, merged, outcome, stop_after
+from training_cases import SMALL, assert_same, finish, merged, one_and_two, outcome, stop_after
 
 from burnish.bench import calibrated_f1, first_flagged
-from burnish.config import Config, load, render
+from burnish.config import Config, load
 from burnish.errors import UserError
 from burnish.lm.model_input import ModelInput
 from burnish.lm.scalar_head import step_row
@@ -272,24 +270,15 @@ def test_halves_of_the_held_out_part_calibrate_each_other():
 
 
 def test_two_processes_train_and_evaluate_as_one_does(tmp_path):
-    pytest.importorskip("accelerate", reason="several processes need accelerate")
-    small = {key: value for key, value in SMALL.items() if key != "rewards"}
     train = {"kind": "process_reward_model", "batch": 5}
-    table = merged(small, {"task": write_solutions(tmp_path), "train": train, "steps": 2})
-    named = merged(table, {"run": {"name": "two", "folder": "."}})
-    (tmp_path / "config.toml").write_text(render(load(Config, named)))
-    done = launch(tmp_path)
-    assert done.is_well, done.said
-    finish(build(load(Config, table), tmp_path / "one", root=tmp_path))
-    last = "checkpoints/step-000002"
-    one, two = (
-        load_file(tmp_path / name / last / "trainer/optimiser.safetensors")
-        for name in ("one", "two")
-    )
+    task = write_solutions(tmp_path)
+    one_and_two(tmp_path, {"steps": 2, "train": train, "task": task, "rewards": []})
+    last = [tmp_path / name / "checkpoints/step-000002" for name in ("one", "two")]
+    one, two = (load_file(place / "trainer/optimiser.safetensors") for place in last)
     for name in one:
         # The first moment is the gradient itself, times 1 - beta1.
         torch.testing.assert_close(one[name], two[name], rtol=2e-3, atol=1e-6, msg=name)
-    cards = [read_process_card(tmp_path / name / last) for name in ("one", "two")]
+    cards = [read_process_card(place) for place in last]
     assert cards[0].solutions == cards[1].solutions > 0
     assert cards[0].threshold == pytest.approx(cards[1].threshold, abs=1e-4)
 

@@ -1,5 +1,3 @@
-"""Several processes: an evaluation is shared between them, and all train on the same files."""
-
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""A run whose rewards leave their unit: recorded, resumed exactly, and read back by `weigh`."""
-
 from __future__ import annotations
 
 import json
@@ -14,10 +12,7 @@ from burnish.store import RunStore
 
 # A clip this small puts nearly every value at it: each step finds its unit stale.
 STALE = {
-    "rewards": [
-        {**reward("letters"), "category": "content"},
-        {**BREVITY, "category": "form"},
-    ],
+    "rewards": [{**reward("letters"), "category": "content"}, {**BREVITY, "category": "form"}],
     "policy": {
         "shaping": [
             {

@@ -1,5 +1,3 @@
-"""Runs whose rollouts a server samples: the same as in process, and what happens when it lags."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""A run stopped anywhere and continued is the run that was never stopped, bit for bit."""
-
 from __future__ import annotations
 
 import json

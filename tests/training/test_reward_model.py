@@ -1,5 +1,3 @@
-"""Reward models on the tiny model: the loss by the book, resume, what is stored, and the seam."""
-
 from __future__ import annotations
 
 import itertools

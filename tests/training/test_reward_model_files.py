@@ -1,5 +1,3 @@
-"""Folders of reward models: transformers reads ours, we read those of others, all with one score."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""A trained reward model as a reward: batches, explanations, best of N, a server, a policy run."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""What the proxy of Proxy-GRM is taught is what the reward asks it, and follows the rubric."""
-
 import random
 import re
 

@@ -1,5 +1,3 @@
-"""A run that ends early says why: in its store, in listings and in Python."""
-
 from __future__ import annotations
 
 import re

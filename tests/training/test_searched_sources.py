@@ -1,5 +1,3 @@
-"""What a run searches belongs to it: paths from the recipe's folder, and a change is seen."""
-
 from __future__ import annotations
 
 from pathlib import Path

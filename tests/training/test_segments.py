@@ -1,5 +1,3 @@
-"""Which section a sampled token belongs to: by the tokens that were sampled, whatever their cut."""
-
 import itertools
 
 import torch

@@ -1,5 +1,3 @@
-"""A critic of its own in the loop: the policy never feels it, it resumes bit for bit, it starts anywhere."""
-
 from __future__ import annotations
 
 import copy
@@ -11,14 +9,21 @@ import torch
 from safetensors.torch import load_file
 from test_ppo_run import DIGITS, PPO, steps_of
 from test_reward_model import run_of
-from training_cases import finish, launch, merged, outcome, resolved, shipped, stop_after, trainer
+from training_cases import (
+    assert_same_curves,
+    finish,
+    merged,
+    one_and_two,
+    outcome,
+    shipped,
+    stop_after,
+    trainer,
+)
 
-from burnish.config import render
 from burnish.errors import GuardTripped
 from burnish.lm.folder import load_model
 from burnish.lm.model_input import ModelInput
 from burnish.policy import gae, terminal_rewards, value_loss
-from burnish.store import RunStore
 from burnish.training.checkpoint import replay
 from burnish.training.critic import CriticModel
 from burnish.training.events import StepDone
@@ -213,19 +218,9 @@ def test_the_forecast_counts_it_and_says_what_frees_it(tmp_path):
 
 
 def test_two_processes_come_out_as_one(tmp_path):
-    pytest.importorskip("accelerate", reason="several processes need accelerate")
-    table = merged(OWN, {"steps": 2, "run": {"name": "two", "folder": "."}})
-    (tmp_path / "config.toml").write_text(render(resolved(tmp_path, table)))
-    done = launch(tmp_path)
-    assert done.is_well, done.said
-    finish(trainer(tmp_path, table, run="one"))
-    curves = []
-    for name in ("one", "two"):
-        with RunStore.open(tmp_path / name, read_only=True) as store:
-            curves.append(store.metrics())
-    for name in ("loss/value", "critic/value", "critic/gradient_norm"):
-        alone, both = ([point.value for point in curve[name]] for curve in curves)
-        assert both == pytest.approx(alone, rel=1e-3, abs=1e-5), name
+    one_and_two(tmp_path, merged(OWN, {"steps": 2}))
+    names = ("loss/value", "critic/value", "critic/gradient_norm")
+    assert_same_curves(tmp_path, *names, rel=1e-3, abs=1e-5)
 
 
 def test_a_critic_that_breaks_is_named_and_replayed(tmp_path):

@@ -1,5 +1,3 @@
-"""A model with two residual streams is trained, saved and sampled like any other."""
-
 import logging
 
 import pytest

@@ -1,5 +1,3 @@
-"""Training voices on the latents of a tokenizer: rows and their faults, what is learned, exact resume."""
-
 import json
 import math
 import os
@@ -127,9 +125,6 @@ def gradients(run, tokens):
     return [one.clone() for one in run.optimiser.copy_sums()], passes
 
 
-# --- learning
-
-
 @pytest.mark.parametrize("head", ["flow", "regression"])
 def test_the_loss_falls_on_a_few_rows(place, head):
     run = make(place, {"held_out": 0.3}, steps=60, sizes={"head": head}, checkpoint={"every": 0})
@@ -208,9 +203,6 @@ def test_a_batch_in_several_passes_equals_one(place, head):
         for left, right in zip(whole, cut, strict=True):
             torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-6)
     run.store.close()
-
-
-# --- resume, checkpoints, engines
 
 
 @pytest.mark.parametrize("stop", [1, 3, 4])
@@ -314,9 +306,6 @@ def test_held_out_sentences_are_spoken_and_kept(place):
         assert 64 <= len(made.samples) <= 2 * 64 * patches
 
 
-# --- rows
-
-
 def test_every_form_of_rows_gives_the_same_batch(place):
     rows = list(good_rows())
     nested = [
@@ -373,9 +362,6 @@ def test_the_digest_follows_the_sounds_that_rows_name(place):
     assert UtteranceCorpus((str(place / "clips.jsonl"),), RATE).digest == first
     write_sound(place / "wavs/3.wav", [0.2] * 500, RATE)
     assert UtteranceCorpus((str(place / "clips.jsonl"),), RATE).digest != first
-
-
-# --- mistakes
 
 
 def test_another_tokenizer_of_the_same_sizes_is_refused(place):

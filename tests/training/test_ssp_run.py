@@ -1,5 +1,3 @@
-"""Search self-play on the common trainer: both roles scored before any update, exact resume."""
-
 import msgspec
 import pytest
 from training_cases import assert_same, finish, outcome, stop_after, trainer

@@ -1,5 +1,3 @@
-"""What training stores of single tokens: entropies, and advantages where each has its own."""
-
 import sqlite3
 
 import pytest

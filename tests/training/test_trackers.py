@@ -1,5 +1,3 @@
-"""Trackers against the real libraries, offline: what they hold after a run and a continued one."""
-
 from __future__ import annotations
 
 import importlib.util
@@ -58,9 +56,6 @@ def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
 
 
-# --- TensorBoard
-
-
 def read_tensorboard(folder: Path) -> Any:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -96,9 +91,6 @@ def test_a_stage_has_its_own_folder_in_tensorboard(tmp_path: Path) -> None:
     assert [event.step for event in losses] == [0, 1, 2]
 
 
-# --- MLflow
-
-
 def test_mlflow_holds_each_step_once_after_a_continued_run(tmp_path: Path, offline: None) -> None:
     pytest.importorskip("mlflow")
     stop_after(tracked(tmp_path, "mlflow"), 3)
@@ -128,9 +120,6 @@ def mlflow_runs(folder: Path) -> tuple[Any, list[Any]]:
     client = MlflowClient((folder / "mlruns").resolve().as_uri())
     experiment = client.get_experiment_by_name("burnish")
     return client, list(client.search_runs([experiment.experiment_id]))
-
-
-# --- wandb
 
 
 def wandb_records(file: Path) -> Iterator[bytes]:
@@ -193,9 +182,6 @@ def test_wandb_writes_both_parts_of_a_continued_run_under_one_id(
     assert logged == {s: v for s, v in stored_metrics(tmp_path / "run")["loss/total"] if s >= 2}
     assert any("samples" in key for row in first["history"] for key in row)
     assert second["summary"]["result/status"] == "finished"
-
-
-# --- what goes wrong
 
 
 def test_a_missing_library_is_named_before_a_model_is_loaded(

@@ -1,5 +1,3 @@
-"""One trainer for every algorithm: one from a user's file, supervised fine-tuning, and stages."""
-
 from __future__ import annotations
 
 import json

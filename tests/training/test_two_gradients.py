@@ -1,5 +1,3 @@
-"""The gradients of the two losses, compared without touching the update."""
-
 from __future__ import annotations
 
 import math

@@ -1,5 +1,3 @@
-"""The update: its gradient is that of the whole batch, however it is cut, for every recipe."""
-
 from __future__ import annotations
 
 import math
@@ -435,9 +433,6 @@ def test_mini_batches_are_whole_groups_and_shuffle_by_their_own_seed(models):
     assert dealt != deal(replace(batch, step=5))
 
 
-# --- what the trainer itself thought before the first update, and what the sampler said
-
-
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
 @pytest.mark.parametrize(("epochs", "minibatches"), [(2, 1), (1, 2), (1, 4)])
 def test_with_several_updates_the_first_ratio_is_exactly_one(dtype, epochs, minibatches):
@@ -502,9 +497,6 @@ def test_noise_in_the_samplers_logprobs_is_measured(models):
     assert metrics["mismatch/mean_abs"] == pytest.approx(float(gap.abs().mean()), rel=1e-5)
     assert metrics["mismatch/kl"] == pytest.approx(float((gap.exp() - 1 - gap).mean()), rel=1e-4)
     assert metrics["mismatch/max_ratio"] == pytest.approx(float(gap.abs().max().exp()), rel=1e-5)
-
-
-# --- memory
 
 
 def run_out_of_memory(monkeypatch, calls):

@@ -1,5 +1,3 @@
-"""A silent run says what it waits for; a process that dies leaves last words."""
-
 from __future__ import annotations
 
 import logging
@@ -159,11 +157,7 @@ WAYS = {
 
 def play(folder, way, rank, processes=1):
     """The exit codes and the errors of each process of a run, one of which ends in this way."""
-    settings = {
-        "steps": 3,
-        "run": {"name": "run", "folder": "."},
-        "evaluation": {"prompts": 0},
-    }
+    settings = {"steps": 3, "run": {"name": "run", "folder": "."}, "evaluation": {"prompts": 0}}
     (folder / "config.toml").write_text(render(resolved(folder, settings)))
     (folder / "script.py").write_text(SCRIPT)
     ended = warm.together("script.py", [way, rank], [folder] * processes, timeout=200)

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 import warm
-from burnish.config import Config, Resolved, load, rooted
+from burnish.config import Config, Resolved, load, render, rooted
 from burnish.config.recipes import find_recipe
 from burnish.config.resolve import to_plain
 from burnish.metrics import known
@@ -77,6 +78,28 @@ def resolved(folder: Path, *tables: Mapping[str, Any]) -> Resolved[Config]:
     """A config: on a data set written into `folder` and with `letters` as reward, unless given."""
     table = merged(SMALL, {"rewards": [reward("letters")]}, *tables)
     return load(Config, {"task": file_task(folder), **table} if "task" not in table else table)
+
+
+def one_and_two(folder: Path, table: Mapping[str, Any]) -> list[Event]:
+    """The same run by one process and by two, in `one` and `two`; the events of the one."""
+    pytest.importorskip("accelerate", reason="several processes need accelerate")
+    asked = resolved(folder, table, {"run": {"name": "two", "folder": "."}})
+    (folder / "config.toml").write_text(render(asked))
+    done = launch(folder)
+    assert done.is_well, done.said
+    return finish(build(asked, folder / "one", root=folder))
+
+
+def assert_same_curves(folder: Path, *names: str, **close: float) -> None:
+    """Those of `one` and of `two`."""
+    curves = []
+    for name in ("one", "two"):
+        with RunStore.open(folder / name, read_only=True) as store:
+            curves.append(store.metrics())
+    for name in names:
+        alone, shared = ([point.value for point in curve[name]] for curve in curves)
+        assert len(alone) >= 2
+        assert shared == pytest.approx(alone, **close), name
 
 
 def trainer(folder: Path, *tables: Mapping[str, Any], run: str = "run") -> Trainer:

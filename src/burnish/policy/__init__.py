@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from burnish.policy.batch import LossBatch as LossBatch
     from burnish.policy.batch import Normaliser as Normaliser
     from burnish.policy.batch import RewardBatch as RewardBatch
+    from burnish.policy.brpo import PositionWeight as PositionWeight
     from burnish.policy.brpo import Raw as Raw
     from burnish.policy.brpo import Skew as Skew
     from burnish.policy.brpo import brpo_advantages as brpo_advantages
@@ -74,6 +75,11 @@ if TYPE_CHECKING:
     from burnish.policy.correction import TruncatedImportance as TruncatedImportance
     from burnish.policy.correction import masked_importance as masked_importance
     from burnish.policy.correction import truncated_importance as truncated_importance
+    from burnish.policy.dapo import InformativeGroups as InformativeGroups
+    from burnish.policy.dapo import KeepAll as KeepAll
+    from burnish.policy.dapo import OverlongPenalty as OverlongPenalty
+    from burnish.policy.dapo import informative_groups as informative_groups
+    from burnish.policy.dapo import overlong_penalty as overlong_penalty
     from burnish.policy.distillation import distil_loss as distil_loss
     from burnish.policy.distillation import ema as ema
     from burnish.policy.distillation import policy_sensitivity as policy_sensitivity
@@ -98,10 +104,7 @@ if TYPE_CHECKING:
     from burnish.policy.objective import log_ratio as log_ratio
     from burnish.policy.objective import policy_loss as policy_loss
     from burnish.policy.objective import policy_loss_gradient as policy_loss_gradient
-    from burnish.policy.overlong import OverlongPenalty as OverlongPenalty
-    from burnish.policy.overlong import overlong_penalty as overlong_penalty
     from burnish.policy.plugins import Function as Function
-    from burnish.policy.position import PositionWeight as PositionWeight
     from burnish.policy.post_scale import BatchWhiten as BatchWhiten
     from burnish.policy.post_scale import NoPostScale as NoPostScale
     from burnish.policy.post_scale import batch_whiten as batch_whiten
@@ -119,9 +122,6 @@ if TYPE_CHECKING:
     from burnish.policy.reference import ReferenceFrozen as ReferenceFrozen
     from burnish.policy.reference import fit_reference_stats as fit_reference_stats
     from burnish.policy.reference import reference_frozen_normalise as reference_frozen_normalise
-    from burnish.policy.select import InformativeGroups as InformativeGroups
-    from burnish.policy.select import KeepAll as KeepAll
-    from burnish.policy.select import informative_groups as informative_groups
     from burnish.policy.state import PolicyState as PolicyState
     from burnish.policy.state import ReferenceStats as ReferenceStats
     from burnish.policy.state import WeightState as WeightState

@@ -61,7 +61,6 @@ class Aggregate(Settings, frozen=True):
         return length
 
     def total(self, values_BT: Tensor, batch: LossBatch) -> Tensor:
-        """Token values of a micro-batch as one number, (B, T) -> ()."""
         return aggregate_loss.plain(
             values_BT,
             batch.mask_BT,

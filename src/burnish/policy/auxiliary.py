@@ -4,32 +4,20 @@ With `d = ref_logp - logp` on tokens sampled from the policy, the estimators of 
 are k1 = -d (unbiased, may be negative), k2 = d^2 / 2 (biased, low variance) and
 k3 = exp(d) - d - 1 (unbiased, never negative). Unbiased is the value: as a term of the loss on
 freshly sampled tokens the gradient of k1 has mean 0 and that of k3 is the forward KL's; k2's is that
-of KL(policy || ref). Recipes use k3, as GRPO does; k1 is for measuring.
+of KL(policy || ref). Two ways give k1 and k3 that gradient: a factor of the probability ratio to the
+policy that sampled (DeepSeek-V3.2, arXiv 2512.02556; TRL's default), and `k1+` and `k3+`, which have
+the value of k1 and k3 and the gradient of k2 (verl's names).
 
-There are two ways to give k1 and k3 the gradient of KL(policy || ref). One is a factor of the
-probability ratio to the policy that sampled (DeepSeek-V3.2, arXiv 2512.02556; TRL's default), which
-also keeps the value right after the policy has moved. The other is `k1+` and `k3+`, which have the
-value of k1 and k3 and the gradient of k2 (verl's names).
-
-Reinforcement learning seeks modes and loses rare ones; the likelihood of expert answers covers
-them. `mode_balanced_loss` adds the two with one weight (AFRL, arXiv 2602.10006).
+`mode_balanced_loss` adds the likelihood of expert answers with one weight (AFRL, arXiv 2602.10006).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from msgspec.structs import fields
 
-from burnish.boundary import (
-    UNREAD,
-    Count,
-    NonNegative,
-    Number,
-    PositiveInt,
-    Share,
-    public,
-)
+from burnish.boundary import UNREAD, Count, NonNegative, Number, PositiveInt, Share, public
 from burnish.errors import ArgumentError
 from burnish.policy.base import Component
 from burnish.policy.objective import MAX_LOG_RATIO, RatioLevel, log_ratio
@@ -57,6 +45,8 @@ READ_BY = {
 class KL(Component, frozen=True, tag="kl"):
     """Penalty for leaving the reference model."""
 
+    name: ClassVar[str] = "kl"
+
     coefficient: NonNegative = 0.04
     """Weight of the penalty in the loss; GRPO's paper has 0.04."""
     estimator: Estimator = "k3"
@@ -71,12 +61,7 @@ class KL(Component, frozen=True, tag="kl"):
                 "that of the divergence already; the ratio would add it once more"
             )
 
-    @property
-    def name(self) -> str:
-        return "kl"
-
     def term(self, batch: LossBatch, aggregate: Aggregate, ratio: RatioLevel) -> Tensor:
-        """The penalty as it enters the loss, ()."""
         if self.coefficient == 0:
             return batch.logp_BT.new_zeros(())
         if batch.ref_logp_BT is None:
@@ -95,15 +80,12 @@ class KL(Component, frozen=True, tag="kl"):
 class Entropy(Component, frozen=True, tag="entropy"):
     """Bonus for keeping the policy's entropy; below 0 it is a penalty."""
 
+    name: ClassVar[str] = "entropy"
+
     coefficient: Number
     """Weight of the entropy in the loss."""
 
-    @property
-    def name(self) -> str:
-        return "entropy"
-
     def term(self, batch: LossBatch, aggregate: Aggregate, ratio: RatioLevel) -> Tensor:
-        """Minus the bonus, ()."""
         if self.coefficient == 0:
             return batch.logp_BT.new_zeros(())
         if batch.entropy_BT is None:
@@ -121,6 +103,8 @@ class AdaptiveEntropy(Component, frozen=True, tag="adaptive_entropy"):
     below the target. TRL moves its coefficient after each update, this one after each step, however
     many updates that has: their mean is the entropy that counts.
     """
+
+    name: ClassVar[str] = "entropy"
 
     target: NonNegative
     """Mean entropy of a token in nats. The metric `policy/entropy` shows where a run begins."""
@@ -140,12 +124,7 @@ class AdaptiveEntropy(Component, frozen=True, tag="adaptive_entropy"):
                 f"({self.high})"
             )
 
-    @property
-    def name(self) -> str:
-        return "entropy"
-
     def term(self, batch: LossBatch, aggregate: Aggregate, ratio: RatioLevel) -> Tensor:
-        """Minus the bonus, ()."""
         coefficient = batch.entropy_coefficient
         coefficient = self.coefficient if coefficient is None else coefficient
         if batch.entropy_BT is None:
@@ -160,7 +139,6 @@ class AdaptiveEntropy(Component, frozen=True, tag="adaptive_entropy"):
         return state.coefficient if state is not None and is_low else 0.0
 
     def after(self, state: EntropyState | None, entropy: float) -> EntropyState:
-        """The state after a step with this mean entropy."""
         before = self.coefficient if state is None else state.coefficient
         limits = self.target, self.step, self.low, self.high
         return EntropyState(adapted_entropy_coefficient.plain(before, entropy, *limits), entropy)
@@ -183,6 +161,8 @@ def adapted_entropy_coefficient(
 
 class SFT(Component, frozen=True, tag="sft"):
     """Imitation of experts beside the policy loss, so that rare rules are not forgotten (AFRL)."""
+
+    name: ClassVar[str] = "sft"
 
     coefficient: NonNegative
     """Weight of the imitation in the loss."""
@@ -211,8 +191,15 @@ class SFT(Component, frozen=True, tag="sft"):
     """Steps from one comparison of the two losses' gradients to the next; 0 never compares them."""
 
     def check(self) -> None:
-        if self.schedule == "adaptive":
-            self._check_adaptive()
+        low, high = self.bounds
+        if self.schedule == "adaptive" and not self.coefficient:
+            raise ArgumentError(
+                "coefficient: got 0, expected above 0 with schedule 'adaptive', which multiplies it"
+            )
+        if self.schedule == "adaptive" and not low <= self.coefficient <= high:
+            raise ArgumentError(
+                f"low, high: got {low} and {high}, expected `coefficient` ({self.coefficient}) between"
+            )
         plain = {field.name: field.default for field in fields(self)}
         for other, keys in READ_BY.items():
             unread = [key for key in keys if getattr(self, key) != plain[key]]
@@ -222,30 +209,13 @@ class SFT(Component, frozen=True, tag="sft"):
                     f"'{other}' or leave that out"
                 )
 
-    def _check_adaptive(self) -> None:
-        if not self.coefficient:
-            raise ArgumentError(
-                "coefficient: got 0, expected above 0 with schedule 'adaptive', which multiplies it"
-            )
-        low, high = self.bounds
-        if not low <= self.coefficient <= high:
-            raise ArgumentError(
-                f"low, high: got {low} and {high}, expected `coefficient` ({self.coefficient}) between"
-            )
-
     @property
     def bounds(self) -> tuple[float, float]:
-        """Where an adaptive coefficient stays."""
         low = self.coefficient / 4 if self.low is None else self.low
         high = self.coefficient * 10 if self.high is None else self.high
         return low, high
 
-    @property
-    def name(self) -> str:
-        return "sft"
-
     def term(self, batch: LossBatch, aggregate: Aggregate, ratio: RatioLevel) -> Tensor:
-        """Negative log-prob of the demonstrations in the batch, (); 0 without any."""
         if batch.expert_logp_BT is None or batch.expert_mask_BT is None:
             return batch.logp_BT.new_zeros(())
         return self.coefficient * masked_nll(batch.expert_logp_BT, batch.expert_mask_BT)
@@ -271,21 +241,17 @@ def kl_estimate(logp: Tensor, ref_logp: Tensor, kind: str, ratio: Tensor | None 
             "divergence already; the ratio would add it once more"
         )
     gap = as_logp(ref_logp) - as_logp(logp)
-    estimate = _estimate(gap, kind.removesuffix("+"))
+    bounded = gap.clamp(max=MAX_LOG_RATIO)
+    forms = {
+        "k1": lambda: -gap,
+        "k2": lambda: gap.square() / 2,
+        "k3": lambda: torch.expm1(bounded) - bounded,
+    }
+    estimate = forms[kind.removesuffix("+")]()
     if kind.endswith("+"):
         right = gap.square() / 2
         return estimate.detach() + (right - right.detach())
     return estimate if ratio is None else estimate * ratio
-
-
-def _estimate(gap: Tensor, kind: str) -> Tensor:
-    """k1, k2 or k3 of `ref_logp - logp`."""
-    if kind == "k1":
-        return -gap
-    if kind == "k2":
-        return gap.square() / 2
-    bounded = gap.clamp(max=MAX_LOG_RATIO)
-    return torch.expm1(bounded) - bounded
 
 
 @public

@@ -8,7 +8,7 @@ ours). The cosine of the two gradients shows whether the losses pull together.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
@@ -30,26 +30,7 @@ class BalanceState:
 
     coefficient: float
     target: float
-    """Negative log-prob a token that is held, in nats."""
     step: int
-    """Of the last measurement."""
-
-    def tensors(self) -> dict[str, Tensor]:
-        """All of it, by name, for a safetensors file."""
-        return {
-            "coefficient": torch.tensor(self.coefficient, dtype=torch.float64),
-            "target": torch.tensor(self.target, dtype=torch.float64),
-            "step": torch.tensor(self.step),
-        }
-
-    @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> BalanceState:
-        """The state that `tensors` came from."""
-        return cls(
-            coefficient=float(tensors["coefficient"]),
-            target=float(tensors["target"]),
-            step=int(tensors["step"]),
-        )
 
 
 SMALLEST_NORM = 1e-140

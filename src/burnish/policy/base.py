@@ -34,10 +34,7 @@ if TYPE_CHECKING:
 
 
 class Component(Settings, frozen=True, tag_field="kind"):
-    """Base of every component; the tag is its `kind` in a recipe file.
-
-    `ALIASES`, where a component has it, are other names for its kind: those of the method.
-    """
+    """Base of every component; the tag is its `kind` in a recipe, `ALIASES` are other names for it."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +60,7 @@ class Selection(NamedTuple):
     """Which rollouts to train on, and the factor of each one's advantage."""
 
     keep_B: Tensor
-    """bool."""
     weights_B: Tensor
-    """float64."""
 
 
 class ClipBounds(NamedTuple):

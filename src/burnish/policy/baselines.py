@@ -46,7 +46,6 @@ class LeaveOneOut(Component, frozen=True, tag="leave_one_out"):
     ALIASES: ClassVar[tuple[str, ...]] = ("rloo",)
 
     def estimate(self, batch: RewardBatch) -> Estimate:
-        """Advantages of the rollouts that have every reward."""
         total_B = weighted_sum(batch.rewards_BK, batch.weights_K)
         return _estimate(batch, total_B, rloo_advantage.plain(total_B, batch.groups_B))
 
@@ -74,7 +73,6 @@ class LengthWeightedBaseline(Component, frozen=True, tag="length_weighted_baseli
     ALIASES: ClassVar[tuple[str, ...]] = ("opo",)
 
     def estimate(self, batch: RewardBatch) -> Estimate:
-        """Advantages of the rollouts that have every reward."""
         total_B = weighted_sum(batch.rewards_BK, batch.weights_K)
         lengths_B = batch.lengths_B.to(total_B)
         return _estimate(batch, total_B, opo_advantage.plain(total_B, batch.groups_B, lengths_B))
@@ -82,11 +80,7 @@ class LengthWeightedBaseline(Component, frozen=True, tag="length_weighted_baseli
 
 @public
 def opo_advantage(
-    rewards: Rewards,
-    groups: GroupLabels,
-    lengths: Lengths,
-    *,
-    weights: RewardWeights | None = None,
+    rewards: Rewards, groups: GroupLabels, lengths: Lengths, *, weights: RewardWeights | None = None
 ) -> Tensor:
     """`R_i - sum_j l_j R_j / sum_j l_j` over the group: (B,) or (B, K), lengths (B,) -> (B,).
 
@@ -116,7 +110,6 @@ class GreedyBaseline(Component, frozen=True, tag="greedy_baseline"):
     ALIASES: ClassVar[tuple[str, ...]] = ("remax",)
 
     def estimate(self, batch: RewardBatch) -> Estimate:
-        """Advantages of the rollouts that have every reward, and a baseline."""
         if batch.baselines_BK is None:
             raise ArgumentError(
                 "baselines_BK: got none, expected (B, K), the rewards of each prompt's greedy "
@@ -164,7 +157,6 @@ class BatchNormalise(Component, frozen=True, tag="batch_normalise"):
     """What a rollout counts for in mean and deviation: its tokens, or one."""
 
     def estimate(self, batch: RewardBatch) -> Estimate:
-        """Advantages of the rollouts that have every reward."""
         total_B = weighted_sum(batch.rewards_BK, batch.weights_K)
         return Estimate(
             reinforce_pp_advantage.plain(total_B, batch.lengths_B.to(total_B), self.scope),

@@ -38,14 +38,10 @@ class RewardBatch:
     """NaN where a reward has no value."""
     weights_K: Float64[Tensor, " K"]
     groups_B: GroupLabels
-    """Group number of each rollout."""
     lengths_B: Annotated[Int[Tensor, " B"], Meta(ge=0)]
-    """Trained tokens of each rollout."""
     truncated_B: Bool[Tensor, " B"]
-    """True where the token budget cut the response."""
     names: tuple[str, ...] = ()
     seed: int = 0
-    """Seed of this step for everything that draws at random."""
     run_steps: int = 0
     """Steps that the whole run takes; for settings that are a share of it."""
     max_tokens: int = 0
@@ -78,7 +74,6 @@ class RewardBatch:
 
     @property
     def has_any_B(self) -> Tensor:
-        """True where a rollout has some reward of non-zero weight, bool (B,)."""
         return (~self.rewards_BK.isnan() & (self.weights_K != 0)).any(1)
 
     @property
@@ -89,7 +84,6 @@ class RewardBatch:
         return self.has_token(self.segments_BT.shape[1]).to(self.segments_BT.device)
 
     def has_token(self, width: int) -> Tensor:
-        """True where a rollout has a token, (B, T) for T = `width`."""
         places_T = torch.arange(width, device=self.lengths_B.device)
         return places_T < self.lengths_B[:, None]
 
@@ -127,7 +121,6 @@ class Estimate:
     is_present_B: Tensor
     """bool; False where the rollout has no reward to learn from."""
     critic: CriticTargets | None = None
-    """What the critic learns from, where there is one."""
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -149,7 +142,6 @@ class Advantages:
     """bool; True where some rollout of the group has an advantage other than 0."""
     diagnostics: Mapping[str, float] = field(default_factory=dict)
     state: PolicyState = field(default_factory=PolicyState)
-    """State of the components after this step."""
     counted_BT: Tensor | None = None
     """bool; tokens that enter the loss at all, where stepwise credit leaves some out."""
     moves: bool = True
@@ -157,7 +149,6 @@ class Advantages:
     buckets_B: Tensor | None = None
     """int64 bucket of the group's pass rate, -1 where it has none; None where no rate is known."""
     critic: CriticTargets | None = None
-    """What the critic learns from, where there is one."""
 
     def per_rollout(self) -> Tensor:
         """One advantage a rollout, (B,): the mean over the tokens that count."""
@@ -183,7 +174,6 @@ class LossBatch:
     old_logp_BT: Tensor
     mask_BT: Tensor
     advantages_B: Tensor
-    """(B,) or (B, T)."""
     low_B: Tensor
     """Clip bounds, (B,) or (B, T)."""
     high_B: Tensor
@@ -202,17 +192,14 @@ class LossBatch:
     sampler_logp_BT: Tensor | None = None
     """Log-probs by the sampler that wrote the tokens; for a `correction`."""
     marks: Mapping[str, Tensor] | None = None
-    """Slot -> (B, T) bool, `mark_tokens` of the whole mini-batch; None: this batch is the whole."""
+    """Slot -> (B, T) bool, marks of the whole mini-batch; None: this batch is the whole."""
     entropy_coefficient: float | None = None
     """Current coefficient of `adaptive_entropy`; None: its start."""
     seed: int = 0
     """Of the update, for components that draw tokens at random."""
     values_BT: Tensor | None = None
-    """The critic's values, with their gradient; needed where the recipe has a critic."""
     old_values_BT: Tensor | None = None
-    """Its values before the step's first update."""
     returns_BT: Tensor | None = None
-    """What it should have said."""
 
 
 @dataclass(frozen=True)

@@ -6,27 +6,39 @@ of an antisymmetric judge add up to 0. Where nearly all of a group beat the refe
 lost to it, the signs say more about the reference than about the rollouts: a group with
 `|sum of outcomes| / G` above a threshold is dropped.
 
+Shaping `position_weight`: a judge in training is rewarded less for the place it prefers (GenRM, same
+paper). A right verdict counts more the rarer the place that it picks, by the rate of the step itself.
+
 Where we differ: a comparison without a verdict is missing, not lost. The published rule counts it
 as a loss, so an outage of the judge pushes every rollout down.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from msgspec import Meta
 
-from burnish.boundary import MISSING, Share, public
+from burnish.boundary import MISSING, NonNegative, Share, public
 from burnish.errors import ArgumentError
 from burnish.policy.base import Component, Selection
 from burnish.policy.batch import Estimate
-from burnish.policy.groups import as_groups, group_sum, is_constant, standardise, weighted_sum
+from burnish.policy.groups import (
+    Groups,
+    as_groups,
+    group_sum,
+    is_constant,
+    standardise,
+    weighted_sum,
+)
 from burnish.tensors import torch
 
 if TYPE_CHECKING:
     from jaxtyping import Float64, Int
     from torch import Tensor
 
+    from burnish.policy.base import Shaped
     from burnish.policy.batch import RewardBatch
     from burnish.policy.groups import GroupLabels, Rewards, RewardWeights
 
@@ -38,7 +50,6 @@ class Raw(Component, frozen=True, tag="raw"):
     """The weighted sum itself is the advantage (outcomes that are already relative)."""
 
     def estimate(self, batch: RewardBatch) -> Estimate:
-        """The sums as they are."""
         total_B = weighted_sum(batch.rewards_BK, batch.weights_K)
         # The reference rollout has no outcome; it counts as 0 in its group.
         values_B = raw_advantage.plain(total_B.nan_to_num(nan=0.0), batch.groups_B)
@@ -52,7 +63,6 @@ class Skew(Component, frozen=True, tag="skew"):
     """Groups whose mean outcome is further from 0 than this are dropped."""
 
     def select(self, estimate: Estimate, signal_B: Tensor, batch: RewardBatch) -> Selection:
-        """Keep the groups within the threshold."""
         shares_K = batch.weights_K / batch.weights_K.abs().sum()
         outcomes_B = weighted_sum(batch.rewards_BK, shares_K)
         keep_B = skew_filter(outcomes_B, batch.groups_B, self.threshold)
@@ -130,16 +140,67 @@ def brpo_advantages(
     judged_QG = outcomes_QG.nan_to_num(nan=0.0)
     skew_Q = judged_QG.sum(1).abs() / size
     keep_Q = skew_Q <= skew_threshold + ROUNDING
-    values_QG = _centred(outcomes_QG) if center else judged_QG
+    values_QG = judged_QG
+    if center:
+        groups = Groups(torch.arange(queries).repeat_interleave(size).to(outcomes.device), queries)
+        values_B1 = outcomes_QG.reshape(-1, 1)
+        values_QG = standardise(values_B1, groups, eps=1e-6, ddof=1).view_as(outcomes_QG)
     values_QG = values_QG.masked_fill(~keep_Q[:, None], 0.0)
     if outcomes.ndim == 1:
         return BrpoAdvantages(values_QG[0], keep_Q[0], skew_Q[0])
     return BrpoAdvantages(values_QG, keep_Q, skew_Q)
 
 
-def _centred(outcomes_QG: Tensor) -> Tensor:
-    labels_QG = torch.arange(len(outcomes_QG), device=outcomes_QG.device)[:, None]
-    labels_B = labels_QG.expand_as(outcomes_QG).reshape(-1)
-    values_B1 = outcomes_QG.reshape(-1, 1)
-    scaled_B1 = standardise(values_B1, as_groups(labels_B), eps=1e-6, ddof=1)
-    return scaled_B1.view_as(outcomes_QG)
+class PositionWeight(Component, frozen=True, tag="position_weight"):
+    """Positive verdicts of a judge times `clip(0.5 / f, low, high)`, f the share of their place."""
+
+    reward: str = "genrm"
+    """Name of the reward that is weighted."""
+    picks: str = "picked_first"
+    """Reward that is 1 where the first text was picked, 0 where the second, NaN where neither."""
+    low: NonNegative = 0.5
+    """Least factor."""
+    high: NonNegative = 2.0
+    """Greatest factor."""
+
+    def check(self) -> None:
+        _check_factors(self.low, self.high)
+
+    def shape(self, shaped: Shaped, batch: RewardBatch) -> Shaped:
+        rewards_BK = position_weight.plain(
+            shaped.rewards_BK, batch, self.reward, self.picks, self.low, self.high
+        )
+        return dataclasses.replace(shaped, rewards_BK=rewards_BK)
+
+
+def _check_factors(low: float, high: float) -> None:
+    if low > high:
+        raise ArgumentError(f"low: got {low}, expected at most high, {high}")
+
+
+@public
+def position_weight(
+    rewards_BK: Annotated[Float64[Tensor, "B K"], MISSING],
+    batch: RewardBatch,
+    reward: str = "genrm",
+    picks: str = "picked_first",
+    low: NonNegative = 0.5,
+    high: NonNegative = 2.0,
+) -> Tensor:
+    """Positive values of `reward` times `clip(0.5 / f, low, high)`: (B, K) -> (B, K).
+
+    Use an advantage without a group's deviation (`scale = "none"`): among verdicts of one margin
+    it would divide the weight away again.
+    """
+    _check_factors(low, high)
+    column = batch.column(reward, "position_weight")
+    first_B = rewards_BK[:, batch.column(picks, "position_weight")]
+    if not (~first_B.isnan()).any():
+        return rewards_BK
+    rate = first_B[~first_B.isnan()].mean()
+    share_B = torch.where(first_B > 0.5, rate, 1 - rate)
+    weight_B = (0.5 / share_B).clamp(low, high)
+    own_B = rewards_BK[:, column]
+    shaped_BK = rewards_BK.clone()
+    shaped_BK[:, column] = torch.where((own_B > 0) & ~first_B.isnan(), own_B * weight_B, own_B)
+    return shaped_BK

@@ -13,21 +13,19 @@ from burnish.policy.baselines import (
     LeaveOneOut,
     LengthWeightedBaseline,
 )
-from burnish.policy.brpo import Raw, Skew
+from burnish.policy.brpo import PositionWeight, Raw, Skew
 from burnish.policy.conflict import Magnitude, RandomDrop, SignConflict, SnrConflict
 from burnish.policy.contrast.component import Contrastive
 from burnish.policy.correction import MaskedImportance, NoCorrection, TruncatedImportance
+from burnish.policy.dapo import InformativeGroups, KeepAll, OverlongPenalty
 from burnish.policy.elastic import Elastic
 from burnish.policy.gdpo import NormaliseThenSum
 from burnish.policy.grpo import SumThenNormalise
 from burnish.policy.objective import Clipped
-from burnish.policy.overlong import OverlongPenalty
 from burnish.policy.plugins import Function
-from burnish.policy.position import PositionWeight
 from burnish.policy.post_scale import BatchWhiten, NoPostScale
 from burnish.policy.ppo import GeneralisedAdvantage, NoCritic, SeparateCritic, SharedCritic
 from burnish.policy.reference import ReferenceFrozen
-from burnish.policy.select import InformativeGroups, KeepAll
 from burnish.policy.stepwise import Stepwise
 from burnish.policy.surrogates import Cispo, GeometricMean, Sapo
 from burnish.policy.tokens import AllTokens, ClipCov, HighEntropy, KlCov

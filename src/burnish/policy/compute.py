@@ -11,7 +11,7 @@ goes in as `state` and comes out as `step.state`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,6 +21,7 @@ from burnish.errors import ArgumentError, UserError
 from burnish.policy.aggregate import aggregate_loss
 from burnish.policy.base import Shaped
 from burnish.policy.batch import Advantages, Loss, LossBatch, RewardBatch
+from burnish.policy.dapo import InformativeGroups, informative_groups
 from burnish.policy.elastic import Elastic
 from burnish.policy.groups import (
     CONSTANT_RANGE,
@@ -32,7 +33,6 @@ from burnish.policy.groups import (
 )
 from burnish.policy.objective import clipped_policy_loss
 from burnish.policy.recipe import Recipe, token_credit_conflict
-from burnish.policy.select import InformativeGroups, informative_groups
 from burnish.policy.state import PolicyState
 from burnish.policy.stepwise import credited_tokens
 from burnish.policy.tokens import batch_marks
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from burnish.policy.batch import Estimate
-    from burnish.policy.correction import CorrectionWeights
     from burnish.policy.groups import GroupLabels, Groups, Rewards
 
 
@@ -51,12 +50,25 @@ if TYPE_CHECKING:
 def advantages(recipe: Recipe, batch: RewardBatch, state: PolicyState | None = None) -> Advantages:
     """Advantages, selection and clip bounds of a whole step."""
     batch = given = check_fields(replace(batch))
-    _check(batch)
+    if len(batch.titles) != batch.rewards_BK.shape[1]:
+        raise ArgumentError(
+            f"names: got {len(batch.names)}, expected one for each of the "
+            f"{batch.rewards_BK.shape[1]} rewards"
+        )
+    if not (batch.weights_K != 0).any():
+        raise UserError(
+            f"every reward ({', '.join(batch.titles)}) has weight 0; expected at least one other "
+            "weight, or nothing can be learnt."
+        )
     shaped = Shaped(given.rewards_BK, state or PolicyState())
     for component in recipe.shaping:
         shaped = component.shape(shaped, given)
     weighted = recipe.weights.reward_weights(shaped.rewards_BK, given, shaped.state)
-    rewards_BK = _fill_missing(recipe, shaped, given.weights_K)
+    rewards_BK = shaped.rewards_BK
+    if recipe.calibration is not None:
+        # In deviations of a reference a missing reward is 0, its mean; all missing stay so.
+        has_any_B1 = (~rewards_BK.isnan() & (given.weights_K != 0)).any(1, keepdim=True)
+        rewards_BK = torch.where(rewards_BK.isnan() & has_any_B1, 0.0, rewards_BK)
     seen = replace(given, rewards_BK=rewards_BK, weights_K=weighted.weights_K)
     estimate = _estimate(recipe, seen)
     if estimate.values_B.ndim == 2 and (why := token_credit_conflict(recipe, "this function")):
@@ -74,6 +86,10 @@ def advantages(recipe: Recipe, batch: RewardBatch, state: PolicyState | None = N
     low_B, high_B = recipe.trust_region.bounds(values_B, seen, given)
     elastic = recipe.trust_region if isinstance(recipe.trust_region, Elastic) else None
     buckets_B = group_buckets(given, elastic.range if elastic else None)
+    # Tokens that enter the loss, where there is an advantage for each.
+    counted_BT = given.has_token(values_B.shape[1]) if values_B.ndim == 2 else None
+    if recipe.stepwise and given.segments_BT is not None:
+        counted_BT = credited_tokens.plain(given.segments_BT, given.has_token_BT)
     diagnostics = _describe(batch, values_B, keep_B, signal_B) | shaped.metrics | weighted.metrics
     diagnostics |= estimate.metrics
     if elastic:
@@ -88,7 +104,7 @@ def advantages(recipe: Recipe, batch: RewardBatch, state: PolicyState | None = N
         signal_B=signal_B,
         diagnostics=diagnostics,
         state=replace(weighted.state, steps=weighted.state.steps + 1),
-        counted_BT=_counted(recipe, seen, values_B),
+        counted_BT=counted_BT,
         moves=shaped.moves,
         buckets_B=buckets_B,
         critic=estimate.critic,
@@ -109,18 +125,6 @@ def informative(recipe: Recipe, batch: RewardBatch) -> Tensor:
     return _signal(_estimate(recipe, batch).values_B, batch)
 
 
-def _fill_missing(recipe: Recipe, shaped: Shaped, weights_K: Tensor) -> Tensor:
-    """Shaped rewards; in deviations of a reference a missing one is 0, the reference's mean.
-
-    Rollouts without any reward that counts stay missing.
-    """
-    rewards_BK = shaped.rewards_BK
-    if recipe.calibration is None:
-        return rewards_BK
-    has_any_B1 = (~rewards_BK.isnan() & (weights_K != 0)).any(1, keepdim=True)
-    return torch.where(rewards_BK.isnan() & has_any_B1, 0.0, rewards_BK)
-
-
 def _estimate(recipe: Recipe, batch: RewardBatch) -> Estimate:
     weights_K = batch.weights_K.to(batch.rewards_BK)
     # A reward of weight 0 is ignored by every advantage rule, its missing values included.
@@ -132,13 +136,6 @@ def _signal(values_B: Tensor, batch: RewardBatch) -> Tensor:
     """True for rollouts of groups in which some advantage is not 0, (B,)."""
     largest_B = values_B.abs().amax(1) if values_B.ndim == 2 else values_B
     return informative_groups.plain(largest_B, batch.groups_B)
-
-
-def _counted(recipe: Recipe, batch: RewardBatch, values_B: Tensor) -> Tensor | None:
-    """Tokens that enter the loss, (B, T), where there is an advantage for each."""
-    if recipe.stepwise is None or batch.segments_BT is None:
-        return batch.has_token(values_B.shape[1]) if values_B.ndim == 2 else None
-    return credited_tokens.plain(batch.segments_BT, batch.has_token_BT)
 
 
 def _describe(
@@ -179,8 +176,6 @@ def _describe(
 
 
 class Agreement(NamedTuple):
-    """Every two rewards of a step."""
-
     correlation: Tensor
     """(K, K), NaN where one of the two does not vary inside the groups."""
     conflict: Tensor
@@ -255,20 +250,6 @@ def _conflict(rewards_BK: Tensor, groups: Groups) -> Tensor:
     return torch.where(both_KK > 0, opposite_KK / both_KK.clamp(min=1.0), torch.nan)
 
 
-def _check(batch: RewardBatch) -> None:
-    """Refuse what no field says alone."""
-    if len(batch.titles) != batch.rewards_BK.shape[1]:
-        raise ArgumentError(
-            f"names: got {len(batch.names)}, expected one for each of the "
-            f"{batch.rewards_BK.shape[1]} rewards"
-        )
-    if not (batch.weights_K != 0).any():
-        raise UserError(
-            f"every reward ({', '.join(batch.titles)}) has weight 0; expected at least one other "
-            "weight, or nothing can be learnt."
-        )
-
-
 @public
 def loss(recipe: Recipe, batch: LossBatch) -> Loss:
     """Ratio, clip, correction, aggregate, critic and auxiliary terms of a recipe on one micro-batch.
@@ -278,6 +259,14 @@ def loss(recipe: Recipe, batch: LossBatch) -> Loss:
     aggregate = recipe.aggregate
     correction = recipe.correction.token_weights(batch)
     marks = batch_marks(recipe.token_markers, batch) if batch.marks is None else batch.marks
+    # Factor of each token's loss: the correction's weight, 0 for tokens left out.
+    token_weights = marks.get("tokens")
+    shares: dict[str, Tensor] = {}
+    if correction is not None:
+        weights_BT, is_cut_BT = correction
+        token_weights = weights_BT * token_weights if token_weights is not None else weights_BT
+        shares["weight"] = _share(weights_BT, batch)
+        shares["cut_share"] = _share(is_cut_BT.to(weights_BT), batch)
     core = clipped_policy_loss(
         batch.logp_BT,
         batch.old_logp_BT,
@@ -293,7 +282,7 @@ def loss(recipe: Recipe, batch: LossBatch) -> Loss:
         max_tokens=aggregate.length(batch),
         keep_denominator=aggregate.keep_denominator,
         buckets=batch.buckets_B,
-        token_weights=_token_weights(correction, marks),
+        token_weights=token_weights,
         surrogate=recipe.surrogate.token_losses,
         marked=marks.get("surrogate"),
     )
@@ -312,32 +301,13 @@ def loss(recipe: Recipe, batch: LossBatch) -> Loss:
         clipped_share=core["clip_fraction"],
         ratio_max=core["ratio_max"],
         clipped_by_bucket_2P=core.get("clipped_by_bucket"),
-        correction={} if correction is None else _correction_metrics(correction, batch),
+        correction=shares,
         marked={
             slot: _share(marked_BT.to(batch.logp_BT), batch) for slot, marked_BT in marks.items()
         },
     )
 
 
-def _token_weights(
-    correction: CorrectionWeights | None, marks: Mapping[str, Tensor]
-) -> Tensor | None:
-    """Factor of each token's loss, (B, T): the correction's weight, 0 for tokens left out."""
-    if correction is None:
-        return marks.get("tokens")
-    weights_BT = correction.weights_BT
-    return weights_BT * marks["tokens"] if "tokens" in marks else weights_BT
-
-
-def _correction_metrics(correction: CorrectionWeights, batch: LossBatch) -> dict[str, Tensor]:
-    weights_BT, is_cut_BT = correction
-    return {
-        "weight": _share(weights_BT, batch),
-        "cut_share": _share(is_cut_BT.to(weights_BT), batch),
-    }
-
-
 def _share(values_BT: Tensor, batch: LossBatch) -> Tensor:
-    """The mean over the trained tokens."""
     used_BT = batch.mask_BT.bool() & batch.keep_B.bool()[:, None]
     return aggregate_loss.plain(values_BT.detach(), used_BT, "token-mean")

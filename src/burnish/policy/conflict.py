@@ -47,13 +47,11 @@ class SignConflict(Component, frozen=True, tag="sign_conflict"):
     """Groups count by the share of their rollouts that is kept."""
 
     def keep(self, estimate: Estimate, batch: RewardBatch) -> Tensor:
-        """True for rollouts without a conflict, bool (B,)."""
         return conflict_keep.plain(
             estimate.per_reward_BK, "hard", sign_eps=self.sign_eps, weights=batch.weights_K
         )
 
     def select(self, estimate: Estimate, signal_B: Tensor, batch: RewardBatch) -> Selection:
-        """Keep what agrees; scale each group by its kept share."""
         return _selection(self.keep(estimate, batch), self.query_weights, estimate, batch)
 
 
@@ -68,7 +66,6 @@ class SnrConflict(Component, frozen=True, tag="snr_conflict"):
     """Groups count by the share of their rollouts that is kept."""
 
     def keep(self, estimate: Estimate, batch: RewardBatch) -> Tensor:
-        """True for rollouts whose rewards do not cancel, bool (B,)."""
         # The ratio of a conflict is below 1, so that tau 1 is the hard filter.
         return conflict_keep.plain(
             estimate.per_reward_BK,
@@ -79,7 +76,6 @@ class SnrConflict(Component, frozen=True, tag="snr_conflict"):
         )
 
     def select(self, estimate: Estimate, signal_B: Tensor, batch: RewardBatch) -> Selection:
-        """Keep what does not cancel; scale each group by its kept share."""
         return _selection(self.keep(estimate, batch), self.query_weights, estimate, batch)
 
 
@@ -90,7 +86,6 @@ class Magnitude(Component, frozen=True, tag="magnitude"):
     """The filter whose count of kept rollouts is taken."""
 
     def select(self, estimate: Estimate, signal_B: Tensor, batch: RewardBatch) -> Selection:
-        """Keep the largest of the rollouts with signal, and all without."""
         among_B = estimate.is_present_B & signal_B
         count = int((self.like.keep(estimate, batch) & among_B).sum())
         keep_B = magnitude_filter.plain(estimate.values_B, count, among=among_B) | ~among_B
@@ -104,7 +99,6 @@ class RandomDrop(Component, frozen=True, tag="random"):
     """The filter whose count of kept rollouts is taken."""
 
     def select(self, estimate: Estimate, signal_B: Tensor, batch: RewardBatch) -> Selection:
-        """Keep drawn ones of the rollouts with signal, and all without."""
         among_B = estimate.is_present_B & signal_B
         count = int((self.like.keep(estimate, batch) & among_B).sum())
         drawn_B = random_filter.plain(len(among_B), count, seed=batch.seed, among=among_B)
@@ -125,10 +119,7 @@ def sign_conflict(
 
 @public
 def snr_ratio(
-    per_reward_advantages: PerReward,
-    eps: Positive = 1e-8,
-    *,
-    weights: RewardWeights | None = None,
+    per_reward_advantages: PerReward, eps: Positive = 1e-8, *, weights: RewardWeights | None = None
 ) -> Tensor:
     """Net over gross signal, `sum_k w_k a_ik / (sum_k |w_k a_ik| + eps)`: (B, K) -> (B,).
 
@@ -161,10 +152,7 @@ def conflict_keep(
 
 @public
 def group_keep_ratio(
-    keep: Bool[Tensor, " B"],
-    groups: GroupLabels,
-    *,
-    present: Bool[Tensor, " B"] | None = None,
+    keep: Bool[Tensor, " B"], groups: GroupLabels, *, present: Bool[Tensor, " B"] | None = None
 ) -> Tensor:
     """The kept share of each rollout's group: (B,) -> (B,) float64.
 

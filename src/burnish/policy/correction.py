@@ -1,20 +1,13 @@
 """Correction: importance weights for rollouts that another policy sampled.
 
-The sampler may be stale (its weights are some steps old), remote or quantised: then the tokens come
-from `q`, not from the policy `p` whose log-probs the trainer computes before its first update. Each
-token's loss is multiplied by a detached estimate of `p / q`:
-
-| kind        | weight of a token                                   | from                         |
-|-------------|-----------------------------------------------------|------------------------------|
-| `none`      | 1: the ratio is ignored                             |                              |
-| `truncated` | `min(r, cap)`                                       | TIS, as in verl and TRL      |
-| `masked`    | `r` where `low <= r <= high`, else 0                | IcePop, arXiv 2510.18855     |
+The sampler may be stale, remote or quantised: then the tokens come from `q`, not from the policy `p`
+whose log-probs the trainer computes before its first update. Each token's loss is multiplied by a
+detached estimate of `p / q`: `truncated` is `min(r, cap)` (TIS, as in verl and TRL), `masked` is `r`
+where `low <= r <= high`, else 0 (IcePop, arXiv 2510.18855).
 
 `level = "token"` takes `r` token by token: low variance, but the bias of the states that the tokens
 before them led to stays. `level = "sequence"` takes the product over the trained tokens of a
-response: unbiased before the cut, with a variance that grows with length. Masked tokens stay in the
-denominators of the loss, so that micro-batches add up. Not to be confused with the clip of the trust
-region, which bounds `new policy / p` and has a gradient.
+response: unbiased before the cut, with a variance that grows with length.
 """
 
 from __future__ import annotations
@@ -54,7 +47,6 @@ class NoCorrection(Component, frozen=True, tag="none"):
     """Rollouts count as sampled by the policy itself."""
 
     def token_weights(self, batch: LossBatch) -> CorrectionWeights | None:
-        """None: nothing to multiply."""
         return None
 
 
@@ -67,7 +59,6 @@ class TruncatedImportance(Component, frozen=True, tag="truncated"):
     """Greatest weight."""
 
     def token_weights(self, batch: LossBatch) -> CorrectionWeights | None:
-        """Truncated ratio of each token."""
         ratio_BT, used_BT = _batch_ratio(batch, self.level)
         return _truncate(ratio_BT, used_BT, self.cap)
 
@@ -83,7 +74,6 @@ class MaskedImportance(Component, frozen=True, tag="masked"):
     """Greatest weight that still teaches."""
 
     def token_weights(self, batch: LossBatch) -> CorrectionWeights | None:
-        """Ratio of each token, 0 outside the interval."""
         ratio_BT, used_BT = _batch_ratio(batch, self.level)
         return _mask(ratio_BT, used_BT, self.low, self.high)
 

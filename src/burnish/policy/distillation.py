@@ -1,20 +1,14 @@
 """Divergence between a teacher's and a student's next-token distributions, for distillation.
 
-`reverse`, KL(student || teacher), makes the student seek modes of the teacher and is the choice on
-the student's own samples (arXiv 2306.13649, 2306.08543); `forward`, KL(teacher || student), covers
-them all. `sampled` estimates the reverse one from the log-probs of sampled tokens alone: value
-`log p - log q`, whose gradient, with the factor detached, is that of the reverse KL in expectation.
+`reverse`, KL(student || teacher), seeks modes of the teacher and is the choice on the student's own
+samples (arXiv 2306.13649, 2306.08543); `forward` covers them all. `sampled` estimates the reverse one
+from the log-probs of sampled tokens alone: value `log p - log q`, whose gradient, with the factor
+detached, is that of the reverse KL in expectation.
 
-With `top_k` the divergence is over the k likeliest tokens of the distribution it is an expectation
-of, and one bucket for all others (`support = "tail"`). The bucket keeps it a divergence: it is at
-least 0, at most the full one, rises with k and is exact where k is the vocabulary. Supports without
-it are those of released code (PolicyAlign, arXiv 2606.25442): `student-topk` sums over the
-student's k tokens alone, `union-topk` over the student's and the teacher's. Their sum is biased and
-can be negative; with `renormalise` it is a divergence again, and always 0 for k = 1. The teacher
-never gets a gradient.
-
-The tokens' losses become one number by `aggregate`; `ema` moves a teacher after its student;
-`policy_sensitivity` says how much a context changes what a model would write.
+With `top_k` the divergence is over the k likeliest tokens and one bucket for all others (`support =
+"tail"`): at least 0, at most the full one. Supports without the bucket are those of released code
+(PolicyAlign, arXiv 2606.25442): their sum is biased and can be negative; with `renormalise` it is a
+divergence again, and always 0 for k = 1. The teacher never gets a gradient.
 """
 
 from __future__ import annotations
@@ -114,7 +108,10 @@ def ema(teacher: object, student: object, decay: Share, *, buffers: Sequence[str
     if not isinstance(teacher, Mapping):
         return _averaged(teacher, student, decay, "")
     if not isinstance(student, Mapping) or student.keys() != teacher.keys():
-        got = "no table" if not isinstance(student, Mapping) else _odd_keys(teacher, student)
+        got = "no table"
+        if isinstance(student, Mapping):
+            odd = sorted(map(str, teacher.keys() ^ student.keys()))
+            got = f"other names ({', '.join(odd[:3])})"
         raise ArgumentError(f"student: got {got}, expected the weights that the teacher has")
     return {
         name: torch.as_tensor(student[name]).clone()
@@ -154,12 +151,10 @@ def policy_sensitivity(
 
 def sensitivity_of(kl_BT: Tensor, mask_BT: Tensor, score: str) -> Tensor:
     """A response's score from the divergence of its tokens, one at least: (..., T) twice -> (...)."""
-    if score == "first-token":
-        is_first = mask_BT & (mask_BT.cumsum(-1) == 1)
-        found = torch.where(is_first, kl_BT, 0.0).sum(-1)
-    else:
-        found = kl_BT.sum(-1) / mask_BT.sum(-1)
-    return found
+    if score != "first-token":
+        return kl_BT.sum(-1) / mask_BT.sum(-1)
+    is_first = mask_BT & (mask_BT.cumsum(-1) == 1)
+    return torch.where(is_first, kl_BT, 0.0).sum(-1)
 
 
 @public
@@ -249,11 +244,6 @@ def _averaged(teacher: Any, student: Any, decay: float, what: str) -> Tensor:
     check_finite(wide, f"teacher{what}")
     check_finite(as_logp(new, f"student{what}"), f"student{what}")
     return (decay * wide + (1 - decay) * new.detach().to(wide)).to(old.dtype)
-
-
-def _odd_keys(teacher: Mapping[str, Any], student: Mapping[str, Any]) -> str:
-    odd = sorted(map(str, teacher.keys() ^ student.keys()))
-    return f"other names ({', '.join(odd[:3])})"
 
 
 def _bucketed(logits: Tensor, ids: Tensor) -> Tensor:

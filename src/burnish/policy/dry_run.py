@@ -49,16 +49,12 @@ if TYPE_CHECKING:
     Rows = Annotated[Float64[Tensor, "N K"], MISSING]
 
 FROZEN, RULE, SCALING = ReferenceFrozen(), TriFactor(), SumThenNormalise()
-"""The components with their default settings."""
 METHODS = ("sum", "gdpo", "reference_frozen", "tri_factor")
 
 
 @dataclass(frozen=True)
 class Weighting:
-    """What one method makes of the rewards."""
-
     method: str
-    """One of `METHODS`."""
     advantages_B: Tensor
     """float64; 0 where a rollout has no value or its group no signal. Before any whitening."""
     contributions_BK: Tensor
@@ -92,14 +88,12 @@ class WeightingComparison:
 
     names: tuple[str, ...]
     methods: tuple[Weighting, ...]
-    """In the order of `METHODS`."""
     factors: Factors
     saturated_K: Tensor
     """Share of each reward's values that stand at the clip; NaN without any."""
     below_K: Tensor
     """Share of each reward's values below its threshold; NaN without a threshold or a value."""
     missing_K: Tensor
-    """Rollouts that have no value of each reward, int64."""
     reference: ReferenceStats
 
     def record(self) -> dict[str, Any]:
@@ -121,7 +115,10 @@ class WeightingComparison:
 
     def _rows(self, columns: Mapping[str, Tensor]) -> dict[str, dict[str, float | None]]:
         return {
-            name: {key: _or_none(values[place].item()) for key, values in columns.items()}
+            name: {
+                key: None if math.isnan(value := values[place].item()) else value
+                for key, values in columns.items()
+            }
             for place, name in enumerate(self.names)
         }
 
@@ -158,17 +155,31 @@ def compare_weightings(
             f"rewards: got shape {tuple(rewards_BK.shape)}, expected a row and a reward beside the "
             f"{replayed} replayed rows"
         )
-    named = _names(names, rewards_BK.shape[1])
+    count = rewards_BK.shape[1]
+    named = tuple(map(str, range(count))) if names is None else tuple(names)
+    if len(set(named)) != count:
+        raise ArgumentError(f"names: got {list(named)}, expected {count} different ones")
     given_K = as_weights(weights, rewards_BK)
     if (given_K == 0).any():
         silent = named[int((given_K == 0).nonzero()[0])]
         raise ArgumentError(f"weights: '{silent}' has weight 0; expected only rewards that count")
     as_steps = one_group(rewards_BK) if steps is None else as_groups(steps)
-    rows_by_step = [(as_steps.index_B == step).nonzero()[:, 0] for step in _first_seen(as_steps)]
+    seen = dict.fromkeys(as_steps.index_B.tolist())
+    rows_by_step = [(as_steps.index_B == step).nonzero()[:, 0] for step in seen]
     # The same prompt in a later step is another group.
     found = as_groups(groups)
     numbered = as_groups(as_steps.index_B * found.total + found.index_B)
-    stats = _reference(reference, rewards_BK, sd_floor=frozen.sd_floor, robust=frozen.robust)
+    stats, start = reference, rewards_BK
+    if isinstance(reference, int):
+        if not 1 <= reference <= len(rewards_BK):
+            raise ArgumentError(
+                f"reference: got the first {reference} rows, expected 1 to {len(rewards_BK)}"
+            )
+        start = rewards_BK[:reference]
+    elif isinstance(reference, torch.Tensor):
+        start = reference
+    if not isinstance(stats, ReferenceStats):
+        stats = fit_reference_stats.plain(start, frozen.sd_floor, robust=frozen.robust)
     normalised_BK = reference_frozen_normalise.plain(
         rewards_BK, stats.mean_K, stats.sd_K, frozen.clip
     )
@@ -183,9 +194,13 @@ def compare_weightings(
     has_any_B1 = (~rewards_BK.isnan()).any(1, keepdim=True)
     filled_BK = torch.where(normalised_BK.isnan() & has_any_B1, 0.0, normalised_BK)
     eps, ddof = scaling.eps, scaling.ddof
+    # What each reward, standardised on its own, adds to the sum of GDPO.
+    own_BK = standardise(rewards_BK, numbered, eps=eps, ddof=ddof) * given_K
+    threshold_K = by_name("threshold", rule.threshold, named, math.nan)
+    below_K = (rewards_BK < threshold_K).sum(0).double() / (~rewards_BK.isnan()).sum(0)
     made = {
         "sum": _sum_parts(rewards_BK * given_K, numbered, within, eps, ddof),
-        "gdpo": _gdpo_parts(rewards_BK, given_K, numbered, eps, ddof),
+        "gdpo": own_BK.masked_fill(is_constant(own_BK.sum(1, keepdim=True), numbered), 0.0),
         "reference_frozen": _sum_parts(filled_BK * given_K, numbered, within, eps, ddof),
         "tri_factor": _sum_parts(filled_BK * given_K * scaled_BK, numbered, within, eps, ddof),
     }
@@ -194,7 +209,7 @@ def compare_weightings(
         methods=tuple(_weighting(m, made[m], rewards_BK, numbered) for m in METHODS),
         factors=factors,
         saturated_K=saturated_share.plain(normalised_BK, frozen.clip),
-        below_K=_below(rewards_BK, by_name("threshold", rule.threshold, named, math.nan)),
+        below_K=below_K.masked_fill(threshold_K.isnan(), torch.nan),
         missing_K=rewards_BK.isnan().sum(0),
         reference=stats,
     )
@@ -254,85 +269,29 @@ def _sum_parts(
     return torch.where(is_flat_B1, 0.0, centred_BK / spread_B1.masked_fill(is_flat_B1, 1.0))
 
 
-def _gdpo_parts(
-    rewards_BK: Tensor, weights_K: Tensor, groups: Groups, eps: float, ddof: int
-) -> Tensor:
-    """What each reward, standardised on its own, adds to the sum of GDPO, (B, K)."""
-    parts_BK = standardise(rewards_BK, groups, eps=eps, ddof=ddof) * weights_K
-    return parts_BK.masked_fill(is_constant(parts_BK.sum(1, keepdim=True), groups), 0.0)
-
-
 def _weighting(
     method: str, contributions_BK: Tensor, rewards_BK: Tensor, groups: Groups
 ) -> Weighting:
     advantages_B = contributions_BK.sum(1)
     size_K = contributions_BK.abs().mean(0)
-    # 0 / 0 is NaN: where nothing teaches, nothing has a share.
-    share_K = size_K / size_K.sum()
     is_missing_BK = rewards_BK.isnan()
     is_out_B = is_missing_BK.any(1) if method == "sum" else is_missing_BK.all(1)
+    # Correlation of each reward with the advantage inside a group, mean over rollouts; between groups
+    # there is none to see. Groups in which one of the two is constant leave the mean.
     judged_BK = rewards_BK.masked_fill(is_out_B[:, None], torch.nan)
-    correlation_K = _agreement(judged_BK, advantages_B, groups)
-    left_out = int(is_out_B.sum())
-    return Weighting(method, advantages_B, contributions_BK, share_K, correlation_K, left_out)
-
-
-def _agreement(rewards_BK: Tensor, advantages_B: Tensor, groups: Groups) -> Tensor:
-    """Correlation of each reward with the advantage inside a group, mean over rollouts, (K,).
-
-    Between groups there is none to see: every group's advantages are centred. Groups in which one
-    of the two is constant leave the mean.
-    """
-    is_missing_BK = rewards_BK.isnan()
-    beside_BK = advantages_B[:, None].expand_as(rewards_BK).masked_fill(is_missing_BK, torch.nan)
-    is_flat_BK = is_constant(rewards_BK, groups) | is_constant(beside_BK, groups)
+    beside_BK = advantages_B[:, None].expand_as(judged_BK).masked_fill(judged_BK.isnan(), torch.nan)
+    is_flat_BK = is_constant(judged_BK, groups) | is_constant(beside_BK, groups)
     left_BK, right_BK = (
-        standardise(values_BK, groups, eps=0.0, ddof=0) for values_BK in (rewards_BK, beside_BK)
+        standardise(values_BK, groups, eps=0.0, ddof=0) for values_BK in (judged_BK, beside_BK)
     )
-    counts_BK = ~(is_flat_BK | is_missing_BK)
+    counts_BK = ~(is_flat_BK | judged_BK.isnan())
     products_BK = (left_BK * right_BK).masked_fill(~counts_BK, 0.0)
-    return (products_BK.sum(0) / counts_BK.sum(0)).clamp(-1.0, 1.0)
-
-
-def _below(rewards_BK: Tensor, threshold_K: Tensor) -> Tensor:
-    share_K = (rewards_BK < threshold_K).sum(0).double() / (~rewards_BK.isnan()).sum(0)
-    return share_K.masked_fill(threshold_K.isnan(), torch.nan)
-
-
-def _or_none(value: float) -> float | None:
-    return None if math.isnan(value) else value
-
-
-def _names(names: Sequence[str] | None, count: int) -> tuple[str, ...]:
-    """A name of its own for each reward; its number where none are given."""
-    found = tuple(map(str, range(count))) if names is None else tuple(names)
-    if len(set(found)) != count:
-        raise ArgumentError(f"names: got {list(found)}, expected {count} different ones")
-    return found
-
-
-def _first_seen(steps: Groups) -> list[int]:
-    """The steps in the order in which they first appear."""
-    return list(dict.fromkeys(steps.index_B.tolist()))
-
-
-def _reference(
-    reference: ReferenceStats | Tensor | int | None,
-    rewards_BK: Tensor,
-    *,
-    sd_floor: float,
-    robust: bool,
-) -> ReferenceStats:
-    """Mean and deviation of what stands for the start model."""
-    if isinstance(reference, ReferenceStats):
-        return reference
-    start_NK = rewards_BK
-    if isinstance(reference, int):
-        if not 1 <= reference <= len(rewards_BK):
-            raise ArgumentError(
-                f"reference: got the first {reference} rows, expected 1 to {len(rewards_BK)}"
-            )
-        start_NK = rewards_BK[:reference]
-    elif reference is not None:
-        start_NK = reference
-    return fit_reference_stats.plain(start_NK, sd_floor, robust=robust)
+    return Weighting(
+        method,
+        advantages_B,
+        contributions_BK,
+        # 0 / 0 is NaN: where nothing teaches, nothing has a share.
+        share_K=size_K / size_K.sum(),
+        correlation_K=(products_BK.sum(0) / counts_BK.sum(0)).clamp(-1.0, 1.0),
+        left_out=int(is_out_B.sum()),
+    )

@@ -71,7 +71,6 @@ class Elastic(Component, frozen=True, tag="elastic"):
             )
 
     def bounds(self, values_B: Tensor, batch: RewardBatch, given: RewardBatch) -> ClipBounds:
-        """Bounds of each rollout; `given` holds the rewards before shaping."""
         variance_B = None
         if self.macro and self.range is not None:
             total_B = weighted_sum(given.rewards_BK, given.weights_K)

@@ -16,6 +16,7 @@ from burnish.boundary import NonNegative, Share, public
 from burnish.policy.base import Component
 from burnish.policy.batch import Estimate
 from burnish.policy.conflict import ConflictVariant, conflict_keep, group_keep_ratio
+from burnish.policy.dapo import informative_groups
 from burnish.policy.groups import (
     Ddof,
     as_groups,
@@ -25,7 +26,6 @@ from burnish.policy.groups import (
     per_reward_advantages,
 )
 from burnish.policy.post_scale import batch_whiten
-from burnish.policy.select import informative_groups
 from burnish.tensors import torch
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ class NormaliseThenSum(Component, frozen=True, tag="normalise_then_sum"):
     """1 divides the squares by n - 1, 0 by n."""
 
     def estimate(self, batch: RewardBatch) -> Estimate:
-        """Advantages of the rollouts that have some reward."""
         rewards_BK, groups_B = batch.rewards_BK, batch.groups_B
         return Estimate(
             normalise_then_sum.plain(
@@ -160,5 +159,4 @@ def gd2po_advantage(
 
 
 def _is_present(rewards_BK: Tensor, weights: Tensor | None) -> Tensor:
-    """True where a rollout has some reward that counts, bool (B,)."""
     return (~rewards_BK.isnan() & (as_weights(weights, rewards_BK) != 0)).any(1)

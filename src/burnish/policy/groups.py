@@ -70,7 +70,6 @@ if TYPE_CHECKING:
     RewardWeights = Annotated[Float64[Tensor, " K"], Meta(ge=-ROOT, le=ROOT)]
 
 Ddof = Literal[0, 1]
-"""1 divides the squares by n - 1, 0 by n."""
 
 
 def label_numbers(labels: Sequence[Hashable]) -> Tensor:
@@ -79,21 +78,16 @@ def label_numbers(labels: Sequence[Hashable]) -> Tensor:
 
 
 class Groups(NamedTuple):
-    """Which group each rollout belongs to."""
-
     index_B: Tensor
-    """int64, 0 .. total - 1."""
     total: int
 
 
 def as_groups(labels_B: Tensor) -> Groups:
-    """Number the groups 0, 1, ..."""
     labels, index_B = torch.unique(labels_B, return_inverse=True)
     return Groups(index_B, int(labels.numel()))
 
 
 def one_group(values_B: Tensor) -> Groups:
-    """All rollouts as one group."""
     return Groups(torch.zeros(len(values_B), dtype=torch.long, device=values_B.device), 1)
 
 

@@ -15,7 +15,6 @@ from burnish.policy.base import Component
 from burnish.policy.batch import Estimate
 from burnish.policy.groups import (
     Ddof,
-    Groups,
     as_groups,
     centre,
     group_sum,
@@ -100,7 +99,14 @@ def grpo_advantage(
     """
     total_B1 = weighted_sum(rewards, weights)[:, None]
     numbered = as_groups(groups)
-    values_B = _normalised(total_B1, numbered, scale, eps, ddof)
+    if scale == "group_std":
+        values_B = standardise(total_B1, numbered, eps=eps, ddof=ddof)[:, 0]
+    else:
+        values_B = centre(total_B1, numbered)[:, 0]
+    if scale == "batch_std":
+        present = total_B1[~total_B1.isnan()]
+        deviation = present.std(correction=ddof) if len(present) > ddof else present.new_zeros(())
+        values_B = torch.where(values_B == 0, 0.0, values_B / (deviation + eps))
     if singletons == "zero":
         return values_B
     own_B = total_B1[:, 0]
@@ -111,14 +117,3 @@ def grpo_advantage(
         kinds = one_group(own_B) if roles is None else as_groups(roles)
         own_B = centre(own_B.masked_fill(~alone_B, math.nan)[:, None], kinds)[:, 0]
     return torch.where(alone_B, own_B, values_B)
-
-
-def _normalised(total_B1: Tensor, numbered: Groups, scale: str, eps: float, ddof: int) -> Tensor:
-    if scale == "group_std":
-        return standardise(total_B1, numbered, eps=eps, ddof=ddof)[:, 0]
-    centred_B = centre(total_B1, numbered)[:, 0]
-    if scale == "none":
-        return centred_B
-    present = total_B1[~total_B1.isnan()]
-    deviation = present.std(correction=ddof) if len(present) > ddof else present.new_zeros(())
-    return torch.where(centred_B == 0, 0.0, centred_B / (deviation + eps))

@@ -81,13 +81,10 @@ def policy_loss(
     check_finite(logp, "logp", used_BT)
     check_finite(old_logp, "old_logp", used_BT)
     check_finite(by_token.expand_as(used_BT), "advantages", used_BT)
-    given = (ratio_level, clip_low, clip_high, dual_clip, aggregation)
     return clipped_policy_loss(
-        logp,
-        old_logp,
-        advantages,
-        mask,
-        *given,
+        *(logp, old_logp, advantages, mask, ratio_level, clip_low, clip_high),
+        dual_clip,
+        aggregation,
         keep=keep,
         normaliser=normaliser,
         max_tokens=max_tokens,
@@ -127,8 +124,15 @@ def clipped_policy_loss(
     mask_BT = mask_BT.bool()
     keep_B = torch.ones_like(mask_BT[:, 0]) if keep is None else keep.bool()
     used_BT = mask_BT & keep_B[:, None]
-    columns = (_column(one, logp_BT) for one in (advantages, clip_low, clip_high))
-    advantages_BT, low_BT, high_BT = columns
+
+    def column(values: Tensor | float) -> Tensor:
+        """What broadcasts to (B, T), in the type of the log-probs: a bound of (B,) equal numbers so
+        clips bit for bit like one."""
+        read = torch.as_tensor(values, dtype=torch.float64) if isinstance(values, float) else values
+        read = read.detach().to(logp_BT)
+        return read if read.ndim == 2 else read.reshape(-1, 1)
+
+    advantages_BT, low_BT, high_BT = column(advantages), column(clip_low), column(clip_high)
     change_BT = log_ratio.plain(logp_BT, old_logp.detach().to(logp_BT), used_BT, ratio_level)
     given = (change_BT, logp_BT, advantages_BT, low_BT, high_BT)
     terms = SurrogateTerms(*given, used_BT, marked, dual_clip)
@@ -168,16 +172,6 @@ def clipped_policy_loss(
         buckets_B = buckets.detach().to(logp_BT.device)
         found["clipped_by_bucket"] = bucket_sums.plain(cut.is_clipped_BT, used_BT, buckets_B)
     return found
-
-
-def _column(values: Tensor | float, logp_BT: Tensor) -> Tensor:
-    """A number, (B,) or (B, T) as what broadcasts to (B, T), without a gradient.
-
-    In the type of the log-probs, so that a bound of (B,) equal numbers clips bit for bit like one.
-    """
-    read = torch.as_tensor(values, dtype=torch.float64) if isinstance(values, float) else values
-    read = read.detach().to(logp_BT)
-    return read if read.ndim == 2 else read.reshape(-1, 1)
 
 
 @public
@@ -250,7 +244,6 @@ class Clipped(Component, frozen=True, tag="clipped"):
     """The ratio times the advantage, clipped to the trust region (PPO)."""
 
     def token_losses(self, terms: SurrogateTerms) -> Surrogate:
-        """Clipped loss of each token."""
         bounds = terms.low_BT, terms.high_BT
         return clipped_surrogate.plain(
             terms.change_BT.exp(), terms.advantages_BT, *bounds, terms.dual_clip

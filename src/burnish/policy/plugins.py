@@ -71,11 +71,9 @@ class Function(Component, frozen=True, tag="function"):
 
     @property
     def name(self) -> str:
-        """Of an auxiliary term: the function's name."""
         return self.path.rpartition(":")[2]
 
     def shape(self, shaped: Shaped, batch: RewardBatch) -> Shaped:
-        """Shaped rewards, (B, K); NaN stays allowed."""
         where = f"shaping function '{self.path}'"
         result = _call(self, "shaping", shaped.rewards_BK, batch)
         rewards_BK = _tensor(result, shaped.rewards_BK.shape, where)
@@ -84,16 +82,29 @@ class Function(Component, frozen=True, tag="function"):
         return dataclasses.replace(shaped, rewards_BK=rewards_BK)
 
     def estimate(self, batch: RewardBatch) -> Estimate:
-        """Advantages, (B,) or (B, T), and each reward's own (B, K); 0 for rollouts without any."""
         where = f"advantage function '{self.path}'"
         rewards_BK, has_any_B = batch.rewards_BK, batch.has_any_B
-        more = {"batch": batch} if _takes_batch(self) else {}
+        asks = _has_batch(load_function(self, "advantage"), self)
+        more = {"batch": batch} if asks else {}
         result = _call(self, "advantage", rewards_BK, batch.groups_B, batch.weights_K, **more)
         values, per_reward = _pair(result, where)
-        if isinstance(values, torch.Tensor) and values.ndim == 2:
-            values_B = _token_values(values, batch, where)
-        else:
-            values_B = _tensor(values, rewards_BK.shape[:1], where)
+        size, width = len(rewards_BK), int(batch.lengths_B.max()) if len(rewards_BK) else 0
+        shapes = ((size,), (size, width))
+        if not isinstance(values, torch.Tensor) or tuple(values.shape) not in shapes:
+            raise UserError(
+                f"{where} returned {_describe(values)}; expected a tensor of shape ({size},), one "
+                f"value a rollout, or ({size}, {width}), one a token up to the longest answer."
+            )
+        values_B = values.detach().to(torch.float64)
+        if values_B.ndim == 2:
+            behind = ~batch.has_token(width).to(values_B.device) & (values_B != 0)
+            if behind.any():
+                rollout, token = behind.nonzero()[0].tolist()
+                raise UserError(
+                    f"{where} returned {values_B[rollout, token]:g} for token {token} of rollout "
+                    f"{rollout}, which has {int(batch.lengths_B[rollout])} tokens; expected 0 behind "
+                    "its end."
+                )
         by_row = (len(values_B),) + (1,) * (values_B.ndim - 1)
         values_B = values_B.masked_fill(~has_any_B.view(by_row), 0.0)
         per_reward_BK = _tensor(per_reward, rewards_BK.shape, where)
@@ -105,7 +116,6 @@ class Function(Component, frozen=True, tag="function"):
         return Estimate(values_B.masked_fill(flat, 0.0), per_reward_BK, has_any_B)
 
     def select(self, estimate: Estimate, signal_B: Tensor, batch: RewardBatch) -> Selection:
-        """Which rollouts to keep, bool (B,), and how much each counts, (B,)."""
         where = f"select function '{self.path}'"
         keep, weights = _pair(_call(self, "select", estimate, batch), where)
         shape = estimate.values_B.shape[:1]
@@ -115,7 +125,6 @@ class Function(Component, frozen=True, tag="function"):
         return Selection(keep_B.bool(), weights_B)
 
     def bounds(self, values_B: Tensor, batch: RewardBatch, given: RewardBatch) -> ClipBounds:
-        """Clip bounds below and above 1, each (B,)."""
         where = f"trust_region function '{self.path}'"
         low, high = _pair(_call(self, "trust_region", values_B, batch), where)
         low_B, high_B = _finite(low, values_B.shape, where), _finite(high, values_B.shape, where)
@@ -127,7 +136,6 @@ class Function(Component, frozen=True, tag="function"):
         return ClipBounds(low_B, high_B)
 
     def term(self, batch: LossBatch, aggregate: Aggregate, ratio: RatioLevel) -> Tensor:
-        """The function's value of each token, aggregated, with its gradient."""
         values_BT = _call(self, "auxiliary", batch)
         if not isinstance(values_BT, torch.Tensor) or values_BT.shape != batch.logp_BT.shape:
             raise UserError(
@@ -135,6 +143,9 @@ class Function(Component, frozen=True, tag="function"):
                 f"tensor of shape {tuple(batch.logp_BT.shape)}, one value a token."
             )
         return aggregate.total(values_BT, batch)
+
+
+_find = functools.cache(find_function)
 
 
 class NotFinite(UserError):
@@ -152,7 +163,8 @@ class NotFinite(UserError):
 
 def load_function(component: Function, slot: str) -> Callable[..., Any]:
     """The function that a component names; its file, name and signature are checked."""
-    function = _function_at(component.path, f"{slot} function")
+    # Looked up once: editing the file during a run does not change the run.
+    function = _find(component.path, f"{slot} function")
     name = component.path.rpartition(":")[2]
     more = {"batch": "batch"} if slot == "advantage" and _has_batch(function, component) else {}
     try:
@@ -166,33 +178,8 @@ def load_function(component: Function, slot: str) -> Callable[..., Any]:
     return function
 
 
-def _takes_batch(component: Function) -> bool:
-    """Whether an advantage function asks for the batch beside its three arguments."""
-    return _has_batch(load_function(component, "advantage"), component)
-
-
 def _has_batch(function: Callable[..., Any], component: Function) -> bool:
     return "batch" in inspect.signature(function).parameters and "batch" not in component.options
-
-
-def _token_values(values: Tensor, batch: RewardBatch, where: str) -> Tensor:
-    """One value a token, (B, T), 0 behind the end of each answer."""
-    rollouts = len(batch.lengths_B)
-    width = int(batch.lengths_B.max()) if rollouts else 0
-    if tuple(values.shape) != (rollouts, width):
-        raise UserError(
-            f"{where} returned {_describe(values)}; expected a tensor of shape ({rollouts},), one "
-            f"value a rollout, or ({rollouts}, {width}), one a token up to the longest answer."
-        )
-    read = values.detach().to(torch.float64)
-    behind = ~batch.has_token(width).to(read.device) & (read != 0)
-    if behind.any():
-        rollout, token = behind.nonzero()[0].tolist()
-        raise UserError(
-            f"{where} returned {read[rollout, token]:g} for token {token} of rollout {rollout}, "
-            f"which has {int(batch.lengths_B[rollout])} tokens; expected 0 behind its end."
-        )
-    return read
 
 
 def _call(component: Function, slot: str, *arguments: object, **more: object) -> Any:
@@ -209,12 +196,6 @@ def _call(component: Function, slot: str, *arguments: object, **more: object) ->
         if is_user_error or isinstance(error, KeyboardInterrupt) or is_out_of_memory(error):
             raise
         raise UserError(f"{slot} function '{component.path}' failed: {describe(error)}") from error
-
-
-@functools.cache
-def _function_at(path: str, where: str) -> Callable[..., Any]:
-    """Looked up once: editing the file during a run does not change the run."""
-    return find_function(path, where)
 
 
 def _pair(result: object, where: str) -> tuple[object, object]:

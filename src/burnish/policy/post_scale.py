@@ -30,7 +30,6 @@ class NoPostScale(Component, frozen=True, tag="none"):
     def rescale(
         self, values_B: Tensor, keep_B: Tensor, signal_B: Tensor, batch: RewardBatch
     ) -> Tensor:
-        """The same advantages."""
         return values_B
 
 
@@ -47,7 +46,6 @@ class BatchWhiten(Component, frozen=True, tag="batch_whiten"):
     def rescale(
         self, values_B: Tensor, keep_B: Tensor, signal_B: Tensor, batch: RewardBatch
     ) -> Tensor:
-        """Whitened advantages, (B,)."""
         return batch_whiten.plain(
             values_B,
             batch.lengths_B.to(values_B),
@@ -83,7 +81,13 @@ def batch_whiten(
     check_finite(values_B, "advantages", usable_B)
     if signal is not None and ignore_zero_signal:
         usable_B = usable_B & signal
-    weight_B = _entries(values_B, lengths, scope) * usable_B
+    if scope == "token" and lengths is None:
+        raise ArgumentError(
+            "lengths: got none, expected tokens per rollout; scope 'token' needs them"
+        )
+    # How many entries each rollout stands for.
+    counts_B = torch.ones_like(values_B) if lengths is None or scope == "rollout" else lengths
+    weight_B = counts_B * usable_B
     usable_B = weight_B > 0
     entries = weight_B.sum()
     seen = values_B[usable_B]
@@ -94,14 +98,3 @@ def batch_whiten(
     centred_B = (used_B - mean).masked_fill(~usable_B, 0.0)
     variance = (weight_B * centred_B.square()).sum() / (entries - 1)
     return (centred_B if shift else used_B) / (variance + eps).sqrt()
-
-
-def _entries(values_B: Tensor, lengths: Tensor | None, scope: str) -> Tensor:
-    """How many entries each rollout stands for, (B,) float64."""
-    if scope == "rollout":
-        return torch.ones_like(values_B)
-    if lengths is None:
-        raise ArgumentError(
-            "lengths: got none, expected tokens per rollout; scope 'token' needs them"
-        )
-    return lengths

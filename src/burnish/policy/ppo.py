@@ -1,24 +1,14 @@
 """Generalised advantage estimation, and the loss of the critic that it needs (PPO).
 
-    found = gae(rewards_BT, values_BT, mask_BT, gamma=1.0, lam=0.95)
-    found.advantages, found.returns
-    value_loss(new_values_BT, values_BT, found.returns, mask_BT, clip=0.2)
-
 A token's advantage is `sum_k (gamma lam)^k delta_(t+k)`, `delta_t = r_t + gamma V_(t+1) - V_t`
-(arXiv 1506.02438). Tokens outside the mask (padding, what a tool wrote) have no part: the next value of a
-token is that of the next trained one. The reward of a whole answer belongs on its last trained token,
-which is where `terminal_rewards` puts it: on a token outside the mask it would be lost.
-
-Advantage `gae` is the same in a recipe: it reads the values of the recipe's `critic`, so that a prompt
-needs only one answer, and no group is compared:
+(arXiv 1506.02438). Tokens outside the mask (padding, what a tool wrote) have no part. A critic's value
+of a token is read from the hidden state that predicts it, before the token is known.
 
     critic = { kind = "shared", coefficient = 0.1, clip = 0.2 }
     critic = { kind = "separate", learning_rate = 1e-5, path = "runs/my_reward_model" }
 
-A critic's value of a token is read from the hidden state that predicts it, before the token is known.
-`shared` is a linear head, 0 at the start, on the hidden states of the policy itself: no second model,
-and its loss is added to the policy's, so that its gradient moves the trunk too. `separate` is a second
-model with a head and an optimiser of its own (`training/critic.py`), which never moves the policy.
+`shared` is a linear head, 0 at the start, on the hidden states of the policy itself, and its gradient
+moves the trunk too. `separate` is a second model with an optimiser of its own (`training/critic.py`).
 """
 
 from __future__ import annotations
@@ -60,7 +50,6 @@ class GeneralisedAdvantage(Component, frozen=True, tag="gae"):
     """Coefficient of the KL to the starting model that every token's reward loses: KL in the reward."""
 
     def estimate(self, batch: RewardBatch) -> Estimate:
-        """Advantages by token, (B, T), and what the critic should have said."""
         if batch.values_BT is None:
             raise ArgumentError(
                 "values_BT: got none, expected (B, T); the recipe's advantage is gae"
@@ -124,7 +113,12 @@ def gae(
     advantages_BT = advantages_BT.masked_fill(~mask, 0.0)
     returns_BT = (advantages_BT + values).masked_fill(~mask, 0.0)
     if whiten:
-        advantages_BT = _whitened(advantages_BT, mask)
+        known = advantages_BT[mask]
+        if _is_flat(known):
+            advantages_BT = torch.zeros_like(advantages_BT)
+        else:
+            scaled = (advantages_BT - known.mean()) / (known.var() + _EPS).sqrt()
+            advantages_BT = scaled.masked_fill(~mask, 0.0)
     return Gae(advantages_BT, returns_BT)
 
 
@@ -185,15 +179,6 @@ def critic_metrics(values_BT: Tensor, returns_BT: Tensor, mask_BT: Tensor) -> di
     return found
 
 
-def _whitened(values_BT: Tensor, mask_BT: Tensor) -> Tensor:
-    """Mean 0 and variance 1 over the trained tokens; 0 where they do not differ."""
-    known = values_BT[mask_BT]
-    if _is_flat(known):
-        return torch.zeros_like(values_BT)
-    scaled = (values_BT - known.mean()) / (known.var() + _EPS).sqrt()
-    return scaled.masked_fill(~mask_BT, 0.0)
-
-
 def _is_flat(known_N: Tensor) -> bool:
     """Fewer than two values, or equal ones by range."""
     if known_N.numel() < 2:
@@ -205,7 +190,6 @@ class NoCritic(Component, frozen=True, tag="none"):
     """No critic: rewards are compared with each other."""
 
     def term(self, batch: LossBatch, aggregate: Aggregate) -> Tensor | None:
-        """None: nothing is added to the loss."""
         return None
 
 
@@ -218,7 +202,6 @@ class SharedCritic(Component, frozen=True, tag="shared"):
     """How far a value may move in a step before its gradient ends; 0 is off. TRL's default."""
 
     def term(self, batch: LossBatch, aggregate: Aggregate) -> Tensor | None:
-        """The critic's loss as it enters the policy's, ()."""
         given = (batch.values_BT, batch.old_values_BT, batch.returns_BT)
         names = ("values_BT", "old_values_BT", "returns_BT")
         for name, tensor in zip(names, given, strict=True):
@@ -252,7 +235,6 @@ class SeparateCritic(Component, frozen=True, tag="separate"):
     """How far a value may move in a step before its gradient ends; 0 is off. TRL's default."""
 
     def term(self, batch: LossBatch, aggregate: Aggregate) -> Tensor | None:
-        """None: its loss is computed in passes of its own."""
         return None
 
 

@@ -4,13 +4,9 @@ With `h = log pi(chosen)/ref(chosen) - log pi(rejected)/ref(rejected)`, DPO (arX
 minimises `-log sigmoid(beta h)` and IPO (arXiv 2310.12036, eq. 17) `(h - 1/(2 beta))^2`.
 
 A sum of log-probs grows with its length, so plain DPO rewards long answers. Two published controls
-act on the log-probs before `h` is formed (`completion_logp`):
-- `mean`: the mean over the completion's tokens (length-normalised DPO, as Tulu 3 trains it, arXiv
-  2411.15124). IPO always takes it: the results in its paper are of this form.
-- `ld_alpha`: LD-DPO (arXiv 2409.06411): tokens beyond the length that both completions
-  share count `ld_alpha` times; 1 is plain DPO, 0 ignores them.
-R-DPO's margin `alpha (|chosen| - |rejected|)` (arXiv 2403.19159) is not here: its `alpha` has to be
-tuned to the lengths of a data set, the two above have no unit.
+act on the log-probs before `h` is formed: `mean` (length-normalised DPO, arXiv 2411.15124; IPO always
+takes it), and `ld_alpha` (LD-DPO, arXiv 2409.06411): tokens beyond the length that both completions
+share count `ld_alpha` times.
 """
 
 from __future__ import annotations
@@ -126,7 +122,6 @@ def squared_loss(margin_B: Tensor, beta: float) -> Tensor:
 def _margin(
     chosen_B: Tensor, rejected_B: Tensor, ref_chosen: Tensor | None, ref_rejected: Tensor | None
 ) -> Tensor:
-    """`h`, (B,)."""
     if not len(chosen_B):
         raise ArgumentError("chosen_logp: got no pair, expected a log-prob for each pair, (B,)")
     if ref_chosen is None and ref_rejected is None:

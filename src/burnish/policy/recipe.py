@@ -5,15 +5,12 @@
     tokens  correction                                        which tokens count, and how much
     aggregate  auxiliary                                      token losses -> one number
 
-A method is a choice of components, written out in `recipes/<method>.toml`. A new component is one
-module (settings, function, docstring) and its name in the union of its slot in `components.py`; or,
-from outside the package, `{ kind = "function", path = "my_file.py:my_function" }` in the slots
-shaping, advantage, select, trust_region and auxiliary. Components that contradict each other are
-refused here, with the reason.
+A method is a choice of components; those that contradict each other are refused here, with the reason.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal, TypeVar
 
 from msgspec import Struct
@@ -40,12 +37,12 @@ from burnish.policy.components import (
 from burnish.policy.conflict import Magnitude, RandomDrop, SignConflict, SnrConflict
 from burnish.policy.contrast.component import Contrastive
 from burnish.policy.correction import NoCorrection
+from burnish.policy.dapo import InformativeGroups, KeepAll
 from burnish.policy.grpo import SumThenNormalise
 from burnish.policy.objective import Clipped
 from burnish.policy.post_scale import BatchWhiten, NoPostScale
 from burnish.policy.ppo import GeneralisedAdvantage, NoCritic
 from burnish.policy.reference import ReferenceFrozen
-from burnish.policy.select import InformativeGroups, KeepAll
 from burnish.policy.stepwise import Stepwise
 from burnish.policy.surrogates import GeometricMean, Sapo
 from burnish.policy.tokens import AllTokens, ClipCov, KlCov, TokenMarker
@@ -106,7 +103,6 @@ class Recipe(Settings, frozen=True, kw_only=True):
 
     @property
     def gae(self) -> GeneralisedAdvantage | None:
-        """The component that needs a critic's values."""
         return self.advantage if isinstance(self.advantage, GeneralisedAdvantage) else None
 
     @property
@@ -138,7 +134,6 @@ class Recipe(Settings, frozen=True, kw_only=True):
 
     @property
     def contrastive(self) -> Contrastive | None:
-        """The component that needs hidden states and has a head."""
         return _first(self.shaping, Contrastive)
 
     @property
@@ -153,86 +148,96 @@ class Recipe(Settings, frozen=True, kw_only=True):
 
     @property
     def imitation(self) -> SFT | None:
-        """The component that needs demonstrations."""
         found = _first(self.auxiliary, SFT)
         return found if found is not None and found.coefficient != 0 else None
 
 
 def contradiction(recipe: Recipe) -> str:
     """Why the components of a recipe make no sense together; empty where they do."""
-    finders = (_in_shaping, _in_selection, _in_credit, _in_critic, _in_baseline, _in_surrogate)
-    for find in finders:
-        reason = find(recipe)
-        if reason:
-            return reason
-    return ""
+    return next((why for find in (_in_rewards, _in_loss) for why in find(recipe) if why), "")
 
 
-def _in_shaping(recipe: Recipe) -> str:
-    kinds = [type(component) for component in recipe.shaping]
+def _in_rewards(recipe: Recipe) -> Iterator[str]:
+    kinds, select = [type(component) for component in recipe.shaping], recipe.select
+    advantage = _tag(type(recipe.advantage))
+    is_raw = isinstance(recipe.advantage, Raw)
     for kind in (Contrastive, ReferenceFrozen):
         if kinds.count(kind) > 1:
-            return f"shaping: names '{_tag(kind)}' twice; its state is one, so name it once"
+            yield f"shaping: names '{_tag(kind)}' twice; its state is one, so name it once"
     if Contrastive in kinds and ReferenceFrozen in kinds:
-        return (
+        yield (
             "shaping: 'contrastive' adds at most 0.5 to rewards of 0 and 1, 'reference_frozen' turns "
             "them into deviations of up to its clip; use one of the two"
         )
-    if Contrastive in kinds and isinstance(recipe.advantage, Raw):
-        return (
+    if Contrastive in kinds and is_raw:
+        yield (
             "shaping: 'contrastive' changes rewards inside a group, and 'raw' never compares them "
             "there; use sum_then_normalise or normalise_then_sum"
         )
     if isinstance(recipe.weights, TriFactor) and ReferenceFrozen not in kinds:
-        return (
+        yield (
             "weights: 'tri_factor' compares rewards in deviations of the start model; add "
             "{ kind = 'reference_frozen' } to shaping"
         )
-    if sum(isinstance(term, SFT) for term in recipe.auxiliary) > 1:
-        return "auxiliary: names 'sft' twice; add the coefficients"
-    return ""
-
-
-def _in_selection(recipe: Recipe) -> str:
-    is_raw = isinstance(recipe.advantage, Raw)
-    filters = (SignConflict, SnrConflict, Magnitude, RandomDrop)
-    if isinstance(recipe.select, Skew) and not is_raw:
-        return (
+    if isinstance(select, Skew) and not is_raw:
+        yield (
             "select: 'skew' counts wins and losses against a reference, and the advantage "
-            f"'{_tag(type(recipe.advantage))}' centres them away; use advantage 'raw'"
+            f"'{advantage}' centres them away; use advantage 'raw'"
         )
-    if isinstance(recipe.select, filters) and (is_raw or recipe.stepwise or recipe.gae):
-        return (
-            f"select: '{_tag(type(recipe.select))}' looks for rewards that disagree on a rollout; "
-            f"advantage '{_tag(type(recipe.advantage))}' keeps them apart or never compares them. "
+    filters = SignConflict | SnrConflict | Magnitude | RandomDrop
+    if isinstance(select, filters) and (is_raw or recipe.stepwise or recipe.gae):
+        yield (
+            f"select: '{_tag(type(select))}' looks for rewards that disagree on a rollout; "
+            f"advantage '{advantage}' keeps them apart or never compares them. "
             "Use normalise_then_sum or sum_then_normalise"
         )
-    return ""
+    if recipe.stepwise or recipe.gae:
+        yield token_credit_conflict(recipe, f"'{advantage}'")
+    if recipe.needs_greedy and recipe.shaping:
+        yield (
+            "shaping: changes the rewards of the sampled answers, and 'greedy_baseline' compares them "
+            "with that of a greedy one as it is; use shaping = []"
+        )
+    without_groups = isinstance(recipe.advantage, BatchNormalise | GeneralisedAdvantage)
+    if without_groups and isinstance(select, InformativeGroups):
+        yield (
+            "select: 'informative_groups' drops groups of equal rewards, and "
+            f"'{advantage}' learns from them too; use select 'all'"
+        )
 
 
-def _in_credit(recipe: Recipe) -> str:
-    by_token = recipe.stepwise or recipe.gae
-    return token_credit_conflict(recipe, f"'{_tag(type(by_token))}'") if by_token else ""
-
-
-def _in_critic(recipe: Recipe) -> str:
+def _in_loss(recipe: Recipe) -> Iterator[str]:
+    surrogate, tag, gae = recipe.surrogate, _tag(type(recipe.surrogate)), recipe.gae
     has_critic = not isinstance(recipe.critic, NoCritic)
-    if recipe.gae and not has_critic:
-        return (
+    if gae and not has_critic:
+        yield (
             "critic: 'gae' reads the values of a critic, and the recipe has none; use critic 'shared' "
             "or 'separate'"
         )
-    if has_critic and not recipe.gae:
-        return (
+    if has_critic and not gae:
+        yield (
             f"critic: advantage '{_tag(type(recipe.advantage))}' never reads its values; use "
             "advantage 'gae', or critic 'none'"
         )
-    if recipe.gae and recipe.gae.kl and recipe.has_kl_term:
-        return (
+    if gae and gae.kl and recipe.has_kl_term:
+        yield (
             "auxiliary: 'kl' is a term of the loss, and advantage.kl takes the same from every token's "
             "reward; use one of the two"
         )
-    return ""
+    if recipe.ratio != "token" and isinstance(surrogate, GeometricMean | ClipCov | KlCov):
+        yield (
+            f"ratio: '{recipe.ratio}' gives the whole answer one ratio, '{tag}' reads that of each "
+            "token; use ratio 'token'"
+        )
+    if recipe.dual_clip and not isinstance(surrogate, Clipped | ClipCov):
+        yield f"dual_clip: belongs to the clipped loss, and '{tag}' has none; use 0"
+    if recipe.trust_region != StaticRegion() and isinstance(surrogate, Sapo | KlCov):
+        yield f"trust_region: '{tag}' has no clip to bound; leave it out"
+    if sum(isinstance(term, SFT) for term in recipe.auxiliary) > 1:
+        yield "auxiliary: names 'sft' twice; add the coefficients"
+    entropies = [t for t in recipe.auxiliary if isinstance(t, Entropy | AdaptiveEntropy)]
+    if recipe.adaptive_entropy and len(entropies) > 1:
+        yield "auxiliary: names 'adaptive_entropy' beside another entropy term; name one"
 
 
 def token_credit_conflict(recipe: Recipe, advantage: str) -> str:
@@ -252,40 +257,6 @@ def token_credit_conflict(recipe: Recipe, advantage: str) -> str:
             f"weights: 'tri_factor' trades rewards of a whole answer against each other, {advantage} "
             "has an advantage a token; use 'given'"
         )
-    return ""
-
-
-def _in_baseline(recipe: Recipe) -> str:
-    if recipe.needs_greedy and recipe.shaping:
-        return (
-            "shaping: changes the rewards of the sampled answers, and 'greedy_baseline' compares them "
-            "with that of a greedy one as it is; use shaping = []"
-        )
-    without_groups = BatchNormalise | GeneralisedAdvantage
-    if isinstance(recipe.advantage, without_groups) and isinstance(
-        recipe.select, InformativeGroups
-    ):
-        return (
-            "select: 'informative_groups' drops groups of equal rewards, and "
-            f"'{_tag(type(recipe.advantage))}' learns from them too; use select 'all'"
-        )
-    return ""
-
-
-def _in_surrogate(recipe: Recipe) -> str:
-    surrogate, tag = recipe.surrogate, _tag(type(recipe.surrogate))
-    if recipe.ratio != "token" and isinstance(surrogate, GeometricMean | ClipCov | KlCov):
-        return (
-            f"ratio: '{recipe.ratio}' gives the whole answer one ratio, '{tag}' reads that of each "
-            "token; use ratio 'token'"
-        )
-    if recipe.dual_clip and not isinstance(surrogate, Clipped | ClipCov):
-        return f"dual_clip: belongs to the clipped loss, and '{tag}' has none; use 0"
-    if recipe.trust_region != StaticRegion() and isinstance(surrogate, Sapo | KlCov):
-        return f"trust_region: '{tag}' has no clip to bound; leave it out"
-    entropies = [t for t in recipe.auxiliary if isinstance(t, Entropy | AdaptiveEntropy)]
-    if recipe.adaptive_entropy and len(entropies) > 1:
-        return "auxiliary: names 'adaptive_entropy' beside another entropy term; name one"
     return ""
 
 

@@ -17,7 +17,7 @@ from burnish.boundary import Cap, Positive, PositiveInt, PositiveShare, public
 from burnish.errors import ArgumentError
 from burnish.policy.base import Component
 from burnish.policy.groups import columns, deviations, one_group
-from burnish.policy.state import PolicyState, ReferenceStats
+from burnish.policy.state import ReferenceStats
 from burnish.tensors import LARGEST, torch
 
 if TYPE_CHECKING:
@@ -57,59 +57,40 @@ class ReferenceFrozen(Component, frozen=True, tag="reference_frozen"):
 
     def shape(self, shaped: Shaped, batch: RewardBatch) -> Shaped:
         """Normalise the rewards; without a measured reference the first batch is the reference."""
-        rewards_BK = shaped.rewards_BK
-        reference = shaped.state.reference
+        rewards_BK, reference = shaped.rewards_BK, shaped.state.reference
         if reference is None:
             reference = fit_reference_stats.plain(rewards_BK, self.sd_floor, robust=self.robust)
-        normalised_BK = reference_frozen_normalise.plain(
-            rewards_BK, reference.mean_K, reference.sd_K, clip=self.clip
-        )
+        normalised_BK = reference_frozen_normalise.plain(rewards_BK, *reference[:2], clip=self.clip)
         share_K = saturated_share.plain(normalised_BK, self.clip)
-        metrics = {
-            f"reference/{name}/saturated": share
-            for name, share in zip(batch.titles, share_K.tolist(), strict=True)
-        }
+        named = zip(batch.titles, share_K.tolist(), strict=True)
+        metrics = {f"reference/{name}/saturated": share for name, share in named}
         state = dataclasses.replace(shaped.state, reference=reference)
         if self.refreeze_above < 1:
             renewed, is_new_K = renew_reference_stats.plain(
                 reference, rewards_BK, self.sd_floor, robust=self.robust
             )
-            is_stale = self._is_stale(share_K, is_new_K, batch)
+            # A counted reward saturates too often, and this batch gives it a unit: else a reward that
+            # became constant would move the unit of the others every step. A batch in which a counted
+            # reward has no value (its share is NaN) waits.
+            counts_K = (batch.weights_K != 0).to(share_K.device)
+            is_over_K = (share_K > self.refreeze_above) & is_new_K & counts_K
+            is_stale = bool(is_over_K.any()) and not bool((share_K.isnan() & counts_K).any())
             metrics["reference/refrozen"] = float(is_stale)
-            metrics |= {
-                f"reference/{name}/refrozen": float(is_stale and is_new)
-                for name, is_new in zip(batch.titles, is_new_K.tolist(), strict=True)
-            }
+            for name, is_new in zip(batch.titles, is_new_K.tolist(), strict=True):
+                metrics[f"reference/{name}/refrozen"] = float(is_stale and is_new)
             if is_stale:
-                state, normalised_BK = self._refreeze(shaped, renewed)
+                # All rewards move, not only the stale one: they are compared with each other, so 0 has
+                # to mean the same policy for each. Progress in the old unit is reset.
+                normalised_BK = reference_frozen_normalise.plain(
+                    rewards_BK, *renewed[:2], clip=self.clip
+                )
+                weights = shaped.state.weights
+                if weights is not None:
+                    unknown_K = torch.full_like(weights.progress_K, torch.nan)
+                    weights = dataclasses.replace(weights, progress_K=unknown_K)
+                state = dataclasses.replace(shaped.state, reference=renewed, weights=weights)
         metrics = shaped.metrics | metrics
         return dataclasses.replace(shaped, rewards_BK=normalised_BK, state=state, metrics=metrics)
-
-    def _is_stale(self, share_K: Tensor, is_new_K: Tensor, batch: RewardBatch) -> bool:
-        """True where a counted reward saturates too often and this batch gives it a unit.
-
-        Without the second condition a reward that became constant would move the unit of the others
-        every step. A batch in which a counted reward has no value (its share is NaN) waits.
-        """
-        counts_K = (batch.weights_K != 0).to(share_K.device)
-        is_over_K = (share_K > self.refreeze_above) & is_new_K & counts_K
-        return bool(is_over_K.any()) and not bool((share_K.isnan() & counts_K).any())
-
-    def _refreeze(self, shaped: Shaped, reference: ReferenceStats) -> tuple[PolicyState, Tensor]:
-        """The state with the unit measured on this batch, and the batch in that unit.
-
-        All rewards move, not only the stale one: they are compared with each other, so 0 has to mean
-        the same policy for each. Progress in the old unit is reset, violations and weights stay.
-        """
-        normalised_BK = reference_frozen_normalise.plain(
-            shaped.rewards_BK, reference.mean_K, reference.sd_K, clip=self.clip
-        )
-        weights = shaped.state.weights
-        if weights is not None:
-            unknown_K = torch.full_like(weights.progress_K, torch.nan)
-            weights = dataclasses.replace(weights, progress_K=unknown_K)
-        state = dataclasses.replace(shaped.state, reference=reference, weights=weights)
-        return state, normalised_BK
 
 
 @public

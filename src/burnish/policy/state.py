@@ -27,22 +27,11 @@ class ReferenceStats(NamedTuple):
     """float64; population deviation, at least the floor. At the floor the reward was constant, and
     any change of it will be clipped: a person should know."""
     count_K: Tensor
-    """int64; how many values each was measured on."""
-
-    def tensors(self) -> dict[str, Tensor]:
-        """All of it, by name, for a safetensors file."""
-        return self._asdict()
-
-    @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> ReferenceStats:
-        """The statistics that `tensors` came from."""
-        return cls(**tensors)
 
     @classmethod
     def from_numbers(
         cls, mean: Sequence[float], sd: Sequence[float], counts: Sequence[int]
     ) -> ReferenceStats:
-        """The statistics from plain numbers, one of each a reward."""
         return cls(
             torch.tensor(mean, dtype=torch.float64),
             torch.tensor(sd, dtype=torch.float64),
@@ -59,22 +48,12 @@ class WeightState:
     violation_K: Tensor
     """Moving average of the share below the threshold; NaN before the first value."""
     weights_K: Tensor
-    """Mean 1."""
 
     @classmethod
     def initial(cls, count: int) -> WeightState:
         """The start of a run with `count` rewards: equal weights, nothing seen."""
         unseen_K = torch.full((count,), torch.nan, dtype=torch.float64)
         return cls(unseen_K, unseen_K.clone(), torch.ones(count, dtype=torch.float64))
-
-    def tensors(self) -> dict[str, Tensor]:
-        """All of it, by name, for a safetensors file."""
-        return dict(vars(self))
-
-    @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> WeightState:
-        """The state that `tensors` came from."""
-        return cls(**tensors)
 
 
 @dataclass(frozen=True)
@@ -83,18 +62,6 @@ class EntropyState:
 
     coefficient: float
     entropy: float
-
-    def tensors(self) -> dict[str, Tensor]:
-        """All of it, by name, for a safetensors file."""
-        return {
-            "coefficient": torch.tensor(self.coefficient, dtype=torch.float64),
-            "entropy": torch.tensor(self.entropy, dtype=torch.float64),
-        }
-
-    @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> EntropyState:
-        """The state that `tensors` came from."""
-        return cls(float(tensors["coefficient"]), float(tensors["entropy"]))
 
 
 _PARTS: dict[str, Any] = {
@@ -106,39 +73,44 @@ _PARTS: dict[str, Any] = {
 }
 
 
+def with_prefix(tensors: Mapping[str, Tensor], start: str) -> dict[str, Tensor]:
+    """The tensors whose names begin so, by the rest of their names."""
+    return {k.removeprefix(start): t for k, t in tensors.items() if k.startswith(start)}
+
+
 @dataclass(frozen=True)
 class PolicyState:
     """State of all components; None where a recipe has no such component or has not used it yet."""
 
     steps: int = 0
-    """Steps whose advantages were computed."""
     head: HeadState | None = None
     """CLIPO's embedding head with its optimiser."""
     reference: ReferenceStats | None = None
-    """Rewards of the start model."""
     weights: WeightState | None = None
     """Tri-factor weights and their moving averages."""
     balance: BalanceState | None = None
-    """Coefficient of imitation, where it adapts."""
     entropy: EntropyState | None = None
-    """Coefficient of `adaptive_entropy`."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """All of it, by name, for a safetensors file."""
         found = {"steps": torch.tensor(self.steps)}
         for name in _PARTS:
             part = getattr(self, name)
-            tensors = part.tensors() if part else {}
-            found |= {f"{name}.{key}": tensor.contiguous() for key, tensor in tensors.items()}
+            if isinstance(part, HeadState):
+                found |= {f"{name}.{key}": tensor for key, tensor in part.tensors().items()}
+            elif part is not None:
+                values = part._asdict() if isinstance(part, ReferenceStats) else vars(part)
+                for key, value in values.items():
+                    dtype = torch.float64 if isinstance(value, float) else None
+                    found[f"{name}.{key}"] = torch.as_tensor(value, dtype=dtype).contiguous()
         return found
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> PolicyState:
-        """The state that `tensors` came from."""
         parts: dict[str, Any] = {}
-        for name, part in _PARTS.items():
-            start = f"{name}."
-            own = {k.removeprefix(start): t for k, t in tensors.items() if k.startswith(start)}
-            if own:
-                parts[name] = part.from_tensors(own)
+        for name, kind in _PARTS.items():
+            own = with_prefix(tensors, f"{name}.")
+            if own and kind is HeadState:
+                parts[name] = HeadState.from_tensors(own)
+            elif own:
+                parts[name] = kind(**{k: t if t.ndim else t.item() for k, t in own.items()})
         return cls(steps=int(tensors["steps"]), **parts)

@@ -1,16 +1,13 @@
 """Advantage `stepwise`: each section of a response is credited with its own reward (AFRL).
 
-A response is cut into segments (a grade, then its sections) with a reward each. Every reward is
-standardised in its group on its own, as GDPO does, and credited to the tokens of its own segment
-(`local`), or to these and all tokens before them (`to_go`). From AFRL (arXiv 2602.10006), whose
-equations we could not read: `local` is our default, because a grade that stands first would
-otherwise be credited with the prose that follows it. Without headings the one reward is that of the
-whole answer, which is GRPO's.
+Every reward is standardised in its group on its own, as GDPO does, and credited to the tokens of its
+own segment (`local`), or to these and all tokens before them (`to_go`). From AFRL (arXiv 2602.10006),
+whose equations we could not read: `local` is our default, because a grade that stands first would
+otherwise be credited with the prose that follows it.
 
 With `split` an answer has as many steps as it is written in, and the first reward scores each of
-them, as a process reward model does. The scores of all steps of a group are standardised together
-and credited to the tokens of their step, or with `to_go` to all tokens before too: process
-supervision of DeepSeekMath (arXiv 2402.03300, 4.1.3). Further rewards are those of the whole answer.
+them: process supervision of DeepSeekMath (arXiv 2402.03300, 4.1.3). Further rewards are those of the
+whole answer.
 """
 
 from __future__ import annotations
@@ -83,7 +80,6 @@ class Stepwise(Component, frozen=True, tag="stepwise"):
         return self.split != "sections"
 
     def estimate(self, batch: RewardBatch) -> Estimate:
-        """Advantages by token, (B, T): those of a section come from the reward of its number."""
         if batch.segments_BT is None:
             raise ArgumentError(
                 "segments_BT: got none, expected (B, T); the recipe's advantage is stepwise"
@@ -132,15 +128,13 @@ def stepwise_advantages(
     the segment is -1, the reward is missing or its group has no differences.
     """
     rewards_BK, numbered = columns(rewards), as_groups(groups)
-    _check_segments(segments, rewards_BK.shape[1], "rewards")
-    credited_BT = credited_tokens.plain(segments, mask)
     paid_BK = standardise(rewards_BK, numbered, eps=eps, ddof=ddof)
     paid_BK = paid_BK * as_weights(weights, rewards_BK)
     if credit == "to_go":
         paid_BK = paid_BK.flip(1).cumsum(1).flip(1)
         # Rewards that cancel for a whole group leave rounding noise, not a signal.
         paid_BK = paid_BK.masked_fill(is_constant(paid_BK, numbered), 0.0)
-    return paid_BK.gather(1, segments.clamp(min=0)).masked_fill(~credited_BT, 0.0)
+    return _to_tokens(paid_BK, segments, mask, "rewards")
 
 
 @public
@@ -162,13 +156,11 @@ def process_advantages(
     """
     steps = columns(steps)
     numbered, size = as_groups(groups), steps.shape[1]
-    _check_segments(segments, size, "steps")
-    credited_BT = credited_tokens.plain(segments, mask)
     flat = Groups(numbered.index_B.repeat_interleave(size), numbered.total)
     paid_BJ = standardise(steps.reshape(-1, 1), flat, eps=eps, ddof=ddof).reshape(-1, size)
     if credit == "to_go":
         paid_BJ = paid_BJ.flip(1).cumsum(1).flip(1)
-    return paid_BJ.gather(1, segments.clamp(min=0)).masked_fill(~credited_BT, 0.0)
+    return _to_tokens(paid_BJ, segments, mask, "steps")
 
 
 @public
@@ -180,7 +172,9 @@ def credited_tokens(segments: Segments, mask: TokenMask) -> Tensor:
     return mask & (segments >= 0)
 
 
-def _check_segments(segments_BT: Tensor, count: int, of: str) -> None:
+def _to_tokens(paid_BK: Tensor, segments_BT: Tensor, mask_BT: Tensor, of: str) -> Tensor:
+    """What each token's segment is paid, (B, T)."""
+    count = paid_BK.shape[1]
     is_odd_BT = (segments_BT < -1) | (segments_BT >= count)
     if is_odd_BT.any():
         rollout, token = is_odd_BT.nonzero()[0].tolist()
@@ -188,3 +182,5 @@ def _check_segments(segments_BT: Tensor, count: int, of: str) -> None:
             f"segments: token {token} of rollout {rollout} is in segment "
             f"{int(segments_BT[rollout, token])}; expected -1 to {count - 1}, for there are {count} {of}"
         )
+    credited_BT = credited_tokens.plain(segments_BT, mask_BT)
+    return paid_BK.gather(1, segments_BT.clamp(min=0)).masked_fill(~credited_BT, 0.0)

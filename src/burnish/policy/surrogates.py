@@ -35,7 +35,6 @@ class Cispo(Component, frozen=True, tag="cispo"):
     """Also raise ratios below `1 - low` of the trust region, as verl does."""
 
     def token_losses(self, terms: SurrogateTerms) -> Surrogate:
-        """Weighted REINFORCE loss of each token."""
         # Padding may hold anything: cut here, it cannot reach the gradient.
         logp_BT = terms.logp_BT.masked_fill(~terms.used_BT, 0.0)
         low_BT = terms.low_BT if self.floor else torch.ones_like(terms.low_BT)
@@ -72,7 +71,6 @@ class Sapo(Component, frozen=True, tag="sapo"):
     """Steepness of the gate where the advantage is below 0."""
 
     def token_losses(self, terms: SurrogateTerms) -> Surrogate:
-        """Gated loss of each token."""
         ratio_BT = terms.change_BT.exp()
         taus = self.tau_positive, self.tau_negative
         return sapo_surrogate.plain(ratio_BT, terms.advantages_BT, *taus)
@@ -106,7 +104,6 @@ class GeometricMean(Component, frozen=True, tag="geometric_mean"):
     ALIASES: ClassVar[tuple[str, ...]] = ("gmpo",)
 
     def token_losses(self, terms: SurrogateTerms) -> Surrogate:
-        """The answer's loss, on each of its tokens."""
         bounds = terms.low_BT, terms.high_BT
         return _gmpo(terms.change_BT, terms.advantages_BT, *bounds, terms.used_BT)
 

@@ -1,20 +1,14 @@
 """Which tokens have a policy loss: all, the most uncertain, or all but those that use up entropy.
 
 A covariance over all tokens, or a quantile of their entropies, is not the mean of those of the
-micro-batches. So a component that needs one marks its tokens once, over the whole mini-batch and all
-processes, and each micro-batch is given its part of the marks: `LossBatch.marks`, by slot. A batch
-without marks is the whole, and `loss` marks its tokens itself. TRL's quantile and verl's covariance
-are of one micro-batch.
+micro-batches: a component that needs one marks its tokens once, over the whole mini-batch and all
+processes (TRL's quantile and verl's covariance are of one micro-batch).
 
-`high_entropy` trains the top fifth of the tokens by entropy alone: the few at which the next-token
-distribution is wide decide where an answer goes (arXiv 2506.01939). The others keep their place in
-the loss's denominators and in its auxiliary terms.
-
-`clip_cov` and `kl_cov` hold back the tokens that make the policy surer of itself (arXiv 2505.22617).
-With `cov_t = (A_t - mean A)(log p_t - mean log p)` over all tokens of the mini-batch, `clip_cov` leaves
-a few tokens with a high covariance, drawn by the run's seed, out of the clipped loss; `kl_cov` has no
-clip and holds the tokens with the highest covariance near the policy that sampled, by
-`coefficient |log ratio|`.
+`high_entropy` trains the top fifth of the tokens by entropy alone (arXiv 2506.01939). `clip_cov` and
+`kl_cov` hold back the tokens that make the policy surer of itself (arXiv 2505.22617). With
+`cov_t = (A_t - mean A)(log p_t - mean log p)` over the mini-batch, `clip_cov` leaves a few tokens with a
+high covariance, drawn by the run's seed, out of the clipped loss; `kl_cov` has no clip and holds the
+tokens with the highest covariance near the policy that sampled, by `coefficient |log ratio|`.
 """
 
 from __future__ import annotations
@@ -42,7 +36,6 @@ class TokenBatch(NamedTuple):
     old_logp_N: Tensor
     advantages_N: Tensor
     low_N: Tensor
-    """Clip bounds below 1 and above."""
     high_N: Tensor
     entropy_N: Tensor
     seed: int = 0
@@ -52,17 +45,11 @@ class TokenMarker(Component, frozen=True):
     """Base of components that mark tokens of the whole mini-batch."""
 
     def mark(self, tokens: TokenBatch) -> Tensor:
-        """Which tokens, (N,) bool."""
         raise NotImplementedError
 
 
 class AllTokens(Component, frozen=True, tag="all"):
     """Every trained token has its policy loss."""
-
-
-def mark_tokens(markers: Mapping[str, TokenMarker], tokens: TokenBatch) -> dict[str, Tensor]:
-    """The marks of a recipe's components on a whole mini-batch: slot -> (N,) bool."""
-    return {slot: component.mark(tokens) for slot, component in markers.items()}
 
 
 def batch_marks(markers: Mapping[str, TokenMarker], batch: LossBatch) -> dict[str, Tensor]:
@@ -87,9 +74,9 @@ def batch_marks(markers: Mapping[str, TokenMarker], batch: LossBatch) -> dict[st
         seed=batch.seed,
     )
     found = {}
-    for slot, marked_N in mark_tokens(markers, tokens).items():
+    for slot, component in markers.items():
         found[slot] = used_BT.clone()
-        found[slot][used_BT] = marked_N
+        found[slot][used_BT] = component.mark(tokens)
     return found
 
 
@@ -100,7 +87,6 @@ class HighEntropy(TokenMarker, frozen=True, tag="high_entropy"):
     """Of the tokens of a mini-batch."""
 
     def mark(self, tokens: TokenBatch) -> Tensor:
-        """The tokens that are trained."""
         return high_entropy_tokens.plain(tokens.entropy_N.double(), self.share)
 
 
@@ -135,7 +121,6 @@ class ClipCov(TokenMarker, frozen=True, tag="clip_cov"):
         _check_bounds(self.low, self.high)
 
     def mark(self, tokens: TokenBatch) -> Tensor:
-        """The tokens that are left out."""
         ratio_N = (tokens.logp_N - tokens.old_logp_N).exp()
         bounds = tokens.low_N, tokens.high_N
         is_clipped_N = clipped_surrogate.plain(ratio_N, tokens.advantages_N, *bounds).is_clipped_BT
@@ -144,7 +129,6 @@ class ClipCov(TokenMarker, frozen=True, tag="clip_cov"):
         return _draw(is_open_N, _count(self.share, len(cov_N)), tokens.seed)
 
     def token_losses(self, terms: SurrogateTerms) -> Surrogate:
-        """Clipped loss of each token, 0 where it is left out."""
         cut = Clipped().token_losses(terms)
         assert terms.marked_BT is not None, "marked by `loss` or by the trainer"
         return cut._replace(loss_BT=cut.loss_BT.masked_fill(terms.marked_BT, 0.0))
@@ -159,12 +143,10 @@ class KlCov(TokenMarker, frozen=True, tag="kl_cov"):
     """Weight of the KL on those tokens."""
 
     def mark(self, tokens: TokenBatch) -> Tensor:
-        """The tokens that are held."""
         cov_N = token_covariance.plain(tokens.advantages_N.double(), tokens.logp_N.double())
         return _highest(cov_N, _count(self.share, len(cov_N)))
 
     def token_losses(self, terms: SurrogateTerms) -> Surrogate:
-        """Loss of each token, with the distance to the sampling policy where it is held."""
         assert terms.marked_BT is not None, "marked by `loss` or by the trainer"
         held_BT = self.coefficient * terms.change_BT.abs().masked_fill(~terms.marked_BT, 0.0)
         loss_BT = held_BT - terms.change_BT.exp() * terms.advantages_BT

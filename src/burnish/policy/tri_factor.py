@@ -52,7 +52,6 @@ class GivenWeights(Component, frozen=True, tag="given"):
     def reward_weights(
         self, normalised_BK: Tensor, batch: RewardBatch, state: PolicyState
     ) -> RewardWeights:
-        """The weights of the batch."""
         return RewardWeights(batch.weights_K.to(torch.float64), state, {})
 
 
@@ -89,7 +88,6 @@ class TriFactor(Component, frozen=True, tag="tri_factor"):
     def reward_weights(
         self, normalised_BK: Tensor, batch: RewardBatch, state: PolicyState
     ) -> RewardWeights:
-        """The weights of the batch times those of this step; `normalised_BK`: shaped rewards."""
         given_K = batch.weights_K.to(torch.float64)
         counts_K = given_K != 0
         names = [name for name, counts in zip(batch.titles, counts_K, strict=True) if counts]
@@ -108,11 +106,7 @@ class TriFactor(Component, frozen=True, tag="tri_factor"):
         return RewardWeights(weights_K, dataclasses.replace(state, weights=after), metrics)
 
     def renew(
-        self,
-        before: WeightState,
-        normalised_BK: Tensor,
-        rewards_BK: Tensor,
-        names: Sequence[str],
+        self, before: WeightState, normalised_BK: Tensor, rewards_BK: Tensor, names: Sequence[str]
     ) -> tuple[WeightState, dict[str, Tensor]]:
         """`next_weights` with these settings; `names` are those of the rewards that count."""
         return next_weights.plain(
@@ -166,7 +160,8 @@ def next_weights(
     forget. Fewer than three rollouts move the averages but not the weights.
     """
     progress_K = _follow(state.progress_K, normalised_BK.nanmean(0), beta_progress)
-    share_K = _violation_share(rewards_BK, thresholds_K)
+    below_K = (rewards_BK < thresholds_K).sum(0).double()
+    share_K = below_K / (~rewards_BK.isnan()).sum(0)  # NaN without values
     violation_K = _follow(state.violation_K, share_K, beta_violation)
     factors = {
         "weakness": weakness_factor.plain(progress_K, eta_weak),
@@ -246,30 +241,19 @@ def redundancy_factor(normalised: Normalised, eta: NonNegative = 1.0) -> Tensor:
     Correlations run over the rollouts that have both rewards; constant rewards and pairs seen
     together fewer than three times count 0.
     """
-    shared_KK = _correlation(normalised).clamp(min=0.0).fill_diagonal_(0.0)
-    return 1 / (1 + eta * shared_KK.sum(1))
-
-
-def _correlation(values_BK: Tensor) -> Tensor:
-    """Correlation of each pair of columns over the rows that have both, (K, K); 0 where unknown."""
-    rows, columns = values_BK.shape
-    is_present_BK = ~values_BK.isnan()
+    rows, count = normalised.shape
+    is_present_BK = ~normalised.isnan()
     # Entry (b, j, k) is column j's value in the rows that column k has too.
-    pairs_BKK = values_BK[:, :, None].expand(rows, columns, columns)
+    pairs_BKK = normalised[:, :, None].expand(rows, count, count)
     pairs_BKK = pairs_BKK.masked_fill(~is_present_BK[:, None, :], torch.nan)
-    centred_BKK = centre(pairs_BKK.flatten(1), one_group(values_BK)).reshape(rows, columns, columns)
+    centred_BKK = centre(pairs_BKK.flatten(1), one_group(normalised)).reshape(rows, count, count)
     mirrored_BKK = centred_BKK.transpose(1, 2)
     spread_KK = (centred_BKK.square().sum(0) * mirrored_BKK.square().sum(0)).sqrt()
     products_KK = (centred_BKK * mirrored_BKK).sum(0)
     together_KK = is_present_BK.double().T @ is_present_BK.double()
     is_known_KK = (spread_KK > 0) & (together_KK >= FEWEST_ROLLOUTS)
-    return torch.where(is_known_KK, products_KK / spread_KK, 0.0).clamp(-1.0, 1.0)
-
-
-def _violation_share(rewards_BK: Tensor, thresholds_K: Tensor) -> Tensor:
-    """The share of present values below the threshold, (K,); 0 without one, NaN without values."""
-    below_K = (rewards_BK < thresholds_K).sum(0).double()
-    return below_K / (~rewards_BK.isnan()).sum(0)
+    shared_KK = torch.where(is_known_KK, products_KK / spread_KK, 0.0).clamp(0.0, 1.0)
+    return 1 / (1 + eta * shared_KK.fill_diagonal_(0.0).sum(1))
 
 
 def _follow(average_K: Tensor, value_K: Tensor, beta: float) -> Tensor:

@@ -44,7 +44,6 @@ class StaticRegion(Component, frozen=True, tag="static"):
     """How far the ratio may rise above 1."""
 
     def bounds(self, values_B: Tensor, batch: RewardBatch, given: RewardBatch) -> ClipBounds:
-        """The two numbers, in the shape of the advantages."""
         return static_bounds.plain(values_B, self.low, self.high)
 
 
@@ -83,7 +82,6 @@ def pass_rates(
 
 
 def check_range(r_min: float, r_max: float) -> None:
-    """Refuse what is not the least and the greatest reward that is possible."""
     if not r_min < r_max:
         raise ArgumentError(
             f"r_min and r_max: got {r_min} and {r_max}, expected the least and the greatest reward "
@@ -92,9 +90,7 @@ def check_range(r_min: float, r_max: float) -> None:
 
 
 @public
-def pass_buckets(
-    rates: Annotated[Float64[Tensor, " B"], Meta(ge=0, le=1), MISSING],
-) -> Tensor:
+def pass_buckets(rates: Annotated[Float64[Tensor, " B"], Meta(ge=0, le=1), MISSING]) -> Tensor:
     """The number of each rate's bucket in `PASS_BUCKETS`, -1 for NaN: (B,) -> (B,) int64."""
     edges_P = torch.tensor(EDGES, dtype=torch.float64, device=rates.device)
     found_B = torch.bucketize(rates + ROUNDING, edges_P, right=True)
@@ -155,11 +151,9 @@ def describe_bounds(
     for name, bound_B, chosen_B in (("high", high_B, values_B > 0), ("low", low_B, values_B < 0)):
         binding = bound_B[chosen_B]
         if len(binding):
-            found |= {
-                f"bounds/{name}_mean": binding.mean().item(),
-                f"bounds/{name}_least": binding.min().item(),
-                f"bounds/{name}_most": binding.max().item(),
-            }
+            numbers = binding.mean(), binding.min(), binding.max()
+            for what, number in zip(("mean", "least", "most"), numbers, strict=True):
+                found[f"bounds/{name}_{what}"] = number.item()
         for number, bucket in enumerate(PASS_BUCKETS if buckets_B is not None else ()):
             is_here_B = buckets_B == number
             inside = bound_B[is_here_B][chosen_B[is_here_B]]

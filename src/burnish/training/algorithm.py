@@ -39,18 +39,19 @@ import torch
 from torch import Tensor
 
 from burnish.errors import BurnishError, GuardTripped, UserError
+from burnish.store import StoredSample
 from burnish.training.data import Cursor
-from burnish.training.forecast import Keys, Workload
+from burnish.training.forecast import Workload, given_rows
 
 if TYPE_CHECKING:
     from burnish.config.schema import Config
     from burnish.lm.base import Sampler
     from burnish.lm.local import LocalLM
     from burnish.lm.remote import RemoteSampler
-    from burnish.records import Task
+    from burnish.records import Reward, Task, Trajectory
     from burnish.rewards.combine import Weighted
     from burnish.seeds import Seeds
-    from burnish.store import RunStore, StoredSample
+    from burnish.store import RunStore
     from burnish.training.data import Data, PromptReport
     from burnish.training.devices import World
     from burnish.training.events import Event, HeldOut
@@ -70,7 +71,6 @@ class Loss:
     """0-d, divided by the normaliser of the whole update (all its micro-batches on all processes),
     so that the gradients of micro-batches add up to those of the update."""
     ids: Sequence[str] = ()
-    """Names of the samples, for the message of a guard."""
     parts: Mapping[str, Tensor] = field(default_factory=dict)
     """Detached 0-d terms of `total`; become the metrics `loss/NAME`."""
     rows: Mapping[str, Tensor] = field(default_factory=dict)
@@ -86,7 +86,6 @@ class Loss:
 @dataclass(frozen=True)
 class StepResult:
     updates: int = 0
-    """Optimiser steps taken."""
     losses: Mapping[str, float] = field(default_factory=dict)
     """`total` and the parts, means over the updates."""
     sums: Mapping[str, Tensor] = field(default_factory=dict)
@@ -95,7 +94,6 @@ class StepResult:
     gradient_norm: float = 0.0
     """Before clipping, mean over the updates."""
     weight_norm: float = 0.0
-    """Of the weights after the last update."""
 
 
 class StepUndone(BurnishError):
@@ -110,7 +108,6 @@ class StepReport:
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Numbers that follow from config and seed; a repeated step must bring the same ones."""
     timings: Mapping[str, float] = field(default_factory=dict)
-    """Numbers of the machine, such as seconds."""
     is_reread: bool = False
     """The batch was read back from an interrupted start instead of sampled."""
     stop: str = ""
@@ -133,33 +130,25 @@ class HeldOutScores:
     `log_spectral_distance`, lower is better."""
     samples: Sequence[StoredSample] = ()
     beside: str = ""
-    """What the score is to be compared with, in words."""
     figures: Mapping[str, float] = field(default_factory=dict)
-    """Further numbers, stored with the evaluation."""
 
 
 @dataclass
 class Setup:
     config: Config
     steps: int
-    """Of this stage."""
     data: Data
     """Opens task sets; `data.tasks` are the run's own."""
     scorer: Weighted | None
-    """The rewards; None where the config has none."""
     trainable: Trainable
     batches: MicroBatcher
-    """Cuts trajectories into packed micro-batches; computes without gradients within memory."""
     store: RunStore
     """Write only where `world.is_main`."""
     seeds: Seeds
     world: World
     loop: EventLoop
-    """Runs coroutines."""
     prompts: PromptReport
-    """Lengths of the first prompts."""
     length_of: Callable[[Task], int]
-    """Prompt length of any task, in tokens."""
     stage: str = ""
     """Name of the stage; empty for the main training."""
     judging: Callable[[str], None] = lambda part: None
@@ -171,13 +160,10 @@ class Setup:
     copy_gradients: Callable[[], list[Tensor]] = list
     """Copies of the gradient sums of this process as they stand between two micro-batches."""
     remote: RemoteSampler | None = None
-    """The server that samples, where `[sampler]` names one."""
     decoding: str = ""
     """How a diffusion model under training writes, such as `steps=8`; empty: as its folder says."""
     _moves: int = 0
-    """Steps since this stage was opened."""
     _is_sent: bool = False
-    """The server was given weights of this stage."""
 
     @property
     def folder(self) -> Path:
@@ -208,7 +194,8 @@ class Setup:
             self.local.weight_version = version
         self._moves += 1
         if self._is_sent:
-            self._send(is_due=self._moves % self._update_every == 0)
+            every = int(getattr(self.config.sampler, "update_every", 1))
+            self._send(is_due=self._moves % every == 0)
 
     def ready_sampler(self) -> None:
         """See to it that a server which samples was given this run's weights."""
@@ -233,10 +220,6 @@ class Setup:
             tensors = self.trainable.weights().items()
             await self.remote.update_weights(self.weight_version, tensors)
 
-    @property
-    def _update_every(self) -> int:
-        return int(getattr(self.config.sampler, "update_every", 1))
-
     def _send(self, *, is_due: bool = True) -> None:
         assert self.remote is not None
         if is_due and self.world.is_main:
@@ -246,24 +229,43 @@ class Setup:
 
     def cursor(self) -> Cursor:
         """Walks through the run's tasks whose prompts fit."""
-        rollout = self.config.rollout
+        rollout, tokenizer = self.config.rollout, self.trainable.loaded.tokenizer
         return Cursor(
             tasks=self.data.tasks,
             length_of=self.length_of,
             max_prompt_tokens=rollout.max_prompt_tokens,
             drop_overlong=rollout.overlong_prompts == "drop",
-            prepare=self._prefetch if self.trainable.loaded.tokenizer.media else None,
+            prepare=(lambda tasks: tokenizer.prefetch(task.messages for task in tasks))
+            if tokenizer.media
+            else None,
         )
 
-    def _prefetch(self, tasks: Sequence[Task]) -> None:
-        self.trainable.loaded.tokenizer.prefetch(task.messages for task in tasks)
+
+HELD_OUT = "eval:held_out"
+
+
+def stored(
+    step: int, split: str, rows: Iterable[tuple[Task, Trajectory, Reward]]
+) -> list[StoredSample]:
+    """Samples of a step, numbered in their order; those of `train` are kept in the loss."""
+    return [
+        StoredSample(
+            step=step,
+            split=split,
+            index=index,
+            task=task,
+            trajectory=trajectory,
+            reward=reward,
+            keep=split == "train",
+        )
+        for index, (task, trajectory, reward) in enumerate(rows)
+    ]
 
 
 class Preparation(NamedTuple):
     """Work before the first step; the trainer does it under its guards."""
 
     what: str
-    """For a message, such as `calibration`."""
     work: Callable[[], Event]
 
 
@@ -292,8 +294,6 @@ class Algorithm(ABC, Generic[BatchT, MicroT]):
         """Called once the model is loaded; `settings` are those of the table `train`."""
         self.setup = setup
 
-    # --- before a model is loaded
-
     @classmethod
     def check(cls, config: Config, settings: Any, data: Data) -> None:
         """Refuse bad settings and data; every task set opened here counts for the fingerprint."""
@@ -308,8 +308,6 @@ class Algorithm(ABC, Generic[BatchT, MicroT]):
     @classmethod
     def open_model(cls, path: Path, dtype: torch.dtype, device: torch.device) -> OtherModel:
         raise NotImplementedError
-
-    # --- a step; these three are what every algorithm must have
 
     @abstractmethod
     def batch(self, step: int) -> BatchT:
@@ -350,19 +348,15 @@ class Algorithm(ABC, Generic[BatchT, MicroT]):
         """Store what belongs to the step and report it."""
         return StepReport()
 
-    # --- around the steps
-
     def prepare(self) -> Iterator[Preparation]:
         """What is done before the first step of every start, also a resumed one: measure, calibrate."""
         return iter(())
 
     def workload(self) -> Workload:
-        rollout, longest = self.setup.config.rollout, self.setup.prompts.longest
+        rollout = self.setup.config.rollout
         # Which settings an algorithm of another's own hears on is not known here.
-        keys = Keys("", "", "", "")
-        return Workload(
-            rollout.prompts, 1, longest, rollout.max_tokens, is_sampled=False, keys=keys
-        )
+        prompt = self.setup.prompts.longest
+        return given_rows(rollout.prompts, rollout.max_tokens, prompt=prompt, key="")
 
     def evaluate(self, step: int) -> HeldOutScores | None:
         """The model on held-out data; None where there is nothing to evaluate."""
@@ -378,8 +372,6 @@ class Algorithm(ABC, Generic[BatchT, MicroT]):
 
     def write(self, folder: Path) -> None:
         """Write what belongs to the trained model beside its weights, such as that head."""
-
-    # --- resume and replay
 
     def state(self) -> AlgorithmState:
         """What the next step needs of the ones before."""

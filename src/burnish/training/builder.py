@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +39,7 @@ from burnish.lm.folder import (
     is_diffusion,
     load_model,
 )
-from burnish.lm.hardware import (
-    available_bytes,
-    choose_threads,
-    has_fast_bfloat16,
-    usable_cores,
-)
+from burnish.lm.hardware import available_bytes, choose_threads, has_fast_bfloat16, usable_cores
 from burnish.lm.jobs import Limits
 from burnish.lm.new_model import NEW
 from burnish.lm.remote import RemoteSampler
@@ -64,13 +59,7 @@ from burnish.training import checkpoint
 from burnish.training.algorithm import AnyAlgorithm, Setup
 from burnish.training.algorithms import Chosen, find_algorithm
 from burnish.training.checkpoint import TrainState
-from burnish.training.data import (
-    AnswerBudget,
-    Data,
-    PromptReport,
-    answer_budget,
-    measure_prompts,
-)
+from burnish.training.data import AnswerBudget, Data, PromptReport, answer_budget, measure_prompts
 from burnish.training.devices import World, local_rank
 from burnish.training.forecast import (
     Forecast,
@@ -106,7 +95,6 @@ LOOKED = 4
 NO_JUDGE = (
     "Start the server and run the same command again, or correct the judge's address in [[rewards]]"
 )
-"""What to do where a judge has no server."""
 
 
 def build(
@@ -120,15 +108,84 @@ def build(
     Files that the config names are looked up from `root`; `recipe` is a name for listings.
     Mistakes that need no model (data, rewards, fields) are found before one is loaded.
     """
-    config = resolved.value
     # Whatever a function of the user's own does to the working folder, the run stays in its place.
     folder, root = folder.absolute(), root.absolute()
-    world = World.join()
-    changed: list[str] = []
-    check_trackers(config.trackers)
+    check_trackers(resolved.value.trackers)
     check_secrets(resolved.flat())
+    parts, trainings = _prepare(resolved.value, root)
+    config, data, world = parts.config, parts.data, parts.world
+    files = file_digests(config)
+    check_together(world, resolved, data.fingerprint, files)
+    if (folder / "config.json").exists():
+        check_same(resolved, folder, data.fingerprint, files)
+    finals = [folder / "stages" / stage.name / FINAL for stage in config.stages]
+    place = next((i for i, one in enumerate(finals) if not one.is_dir()), len(finals))
+    trainable = _load(config, world, _start_weights(folder, config, place), trainings[place])
+    tools = config.rollout.tools if isinstance(config.rollout, EnvRollout) else ()
+    parts.length_of = _prompt_lengths(trainable.loaded, [one.build(root) for one in tools])
+    parts.prompts = _measured(parts, trainings)
+    digest = resolved.digest(FREE)
+    resolved = _with_answers(resolved, parts, folder, trainable, trainings)
+    config = parts.config
+    parts.remote = _open_sampler(config, trainable, world, parts.loop)
+    if not (folder / "config.json").exists() and world.is_main:
+        store = RunStore.create(
+            folder,
+            resolved.flat() | files,
+            resolved.origins,
+            config_hash=digest,
+            data_hash=data.fingerprint,
+            recipe=recipe,
+        )
+        # What was given in Python: its rows, and the text of its functions.
+        for kept, content in kept_files(kept_paths(to_plain(resolved.value)), folder):
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            write_file(kept, content)
+        portable = dataclasses.replace(resolved, value=with_files(config, folder))
+        write_file(folder / "config.toml", render(portable).encode())
+        world.wait()
+    else:
+        world.wait()
+        store = RunStore.open(folder, read_only=not world.is_main)
+    try:
+        if parts.judges:
+            parts.paid = PaidReplies(folder, parts.judges, rank=world.rank)
+        return _assemble(parts, store, trainings, trainable, place)
+    except BaseException as error:
+        status, reason = ending(error)
+        # A store that fails now must not hide why the run could not be built.
+        with contextlib.suppress(StoreError):
+            if world.is_main:
+                store.finish(status, {"reason": reason, "exception": type(error).__name__})
+        store.close()
+        raise
+
+
+@dataclass
+class Parts:
+    """What all stages of a run share; what needs a model comes after the first is loaded."""
+
+    config: Config
+    data: Data
+    scorer: Weighted | None
+    world: World
+    judges: list[Any]
+    loop: EventLoop = field(default_factory=EventLoop)
+    length_of: Callable[[Task], int] = lambda task: 0
+    prompts: PromptReport = field(default_factory=lambda: PromptReport(0, 0))
+    answers: AnswerBudget = field(default_factory=lambda: AnswerBudget(0, ""))
+    paid: PaidReplies | None = None
+    remote: RemoteSampler | None = None
+
+
+def _prepare(config: Config, root: Path) -> tuple[Parts, list[Training]]:
+    """Data, rewards and the kinds of training, checked; the user's modules are imported here."""
+    trains = (*(stage.train for stage in config.stages), config.train)
+    named = [(one.image, one.aux_images) for one in trains if isinstance(one, LatentsTrain)]
+    pictures = tuple(dict.fromkeys(name for names in named for name in names))
+    world, changed = World.join(), list[str]()
     with restored(changed.append, choices=False), judges_built() as judges:
-        data = Data(config.task, config.run.seed, root, pictures=_picture_fields(config))
+        data = Data(config.task, config.run.seed, root, pictures=pictures)
         tasks = data.tasks
         scorer = build_all(config.rewards, base=root) if config.rewards else None
         data.rewards = tuple(part.name for part in scorer.children) if scorer else ()
@@ -144,49 +201,52 @@ def build(
         logger.warning(
             "a module of this run changed %s when it was imported; it was set back.", what
         )
-    files = file_digests(config)
-    check_together(world, resolved, data.fingerprint, files)
-    if (folder / "config.json").exists():
-        check_same(resolved, folder, data.fingerprint, files)
-    place = _stage_to_open(folder, config)
-    trainable = _load(config, world, _start_weights(folder, config, place), trainings[place])
-    length_of = _prompt_lengths(trainable.loaded, _tools(config, root))
-    prompts = _measure(config, data, trainings, length_of)
-    digest, answers = resolved.digest(FREE), AnswerBudget(config.rollout.max_tokens, "")
-    if not answers.tokens:
-        writes = _writes_answers(config, trainings, scorer)
-        answers = _answer_budget(config, folder, data, trainable, prompts.longest, writes)
-        origin = resolved.origins.get("rollout.max_tokens", "")
-        if answers.reason and origin.startswith(OPEN):
-            answers = dataclasses.replace(answers, reason=f"{answers.reason}; {origin}")
-    if answers.reason:
-        resolved, config = _with_budget(resolved, answers), _budgeted(config, answers.tokens)
-    loop = EventLoop()
-    remote = _open_sampler(config, trainable, world, loop)
-    portable = dataclasses.replace(resolved, value=with_files(config, folder))
-    stored = resolved.flat() | files
-    hashes = (digest, data.fingerprint)
-    store = _open_store(resolved, portable, stored, folder, hashes, world, recipe)
-    try:
-        paid = PaidReplies(folder, judges, rank=world.rank) if judges else None
-        parts = Parts(
-            config, store, data, scorer, world, loop, prompts, length_of, answers, paid, remote
-        )
-        return _assemble(parts, trainings, trainable, place)
-    except BaseException as error:
-        status, reason = ending(error)
-        # A store that fails now must not hide why the run could not be built.
-        with contextlib.suppress(StoreError):
-            if world.is_main:
-                store.finish(status, {"reason": reason, "exception": type(error).__name__})
-        store.close()
-        raise
+    return Parts(config, data, scorer, world, judges), trainings
+
+
+def _measured(parts: Parts, trainings: Sequence[Training]) -> PromptReport:
+    """Prompts measured; those that are too long for an algorithm that samples are refused."""
+    rollout = parts.config.rollout
+    samples = any(training.chosen.kind.samples_prompts for training in trainings)
+    limit = rollout.max_prompt_tokens if samples else None
+    drops = rollout.overlong_prompts == "drop"
+    report = measure_prompts(parts.data.tasks, parts.length_of, limit, drops)
+    note = "; what the program adds to them, tools too, is not known yet"
+    return dataclasses.replace(report, note=note) if isinstance(rollout, AgentRollout) else report
+
+
+def _with_answers(
+    resolved: Resolved[Config],
+    parts: Parts,
+    folder: Path,
+    trainable: Trainable,
+    trainings: Sequence[Training],
+) -> Resolved[Config]:
+    """The settings with the limit of answers that the config leaves open, and where it comes from."""
+    config, key = parts.config, "rollout.max_tokens"
+    parts.answers = AnswerBudget(config.rollout.max_tokens, "")
+    if parts.answers.tokens:
+        return resolved
+    parts.answers = _answer_budget(parts, folder, trainable, trainings)
+    origin = resolved.origins.get(key, "")
+    if not parts.answers.reason:
+        return resolved
+    if origin.startswith(OPEN):
+        reason = f"{parts.answers.reason}; {origin}"
+        parts.answers = dataclasses.replace(parts.answers, reason=reason)
+
+    def budgeted(given: Config) -> Config:
+        rollout = msgspec.structs.replace(given.rollout, max_tokens=parts.answers.tokens)
+        return msgspec.structs.replace(given, rollout=rollout)
+
+    parts.config = budgeted(config)
+    origins = {**resolved.origins, key: f"chosen: {parts.answers.reason}"}
+    return dataclasses.replace(resolved, value=budgeted(resolved.value), origins=origins)
 
 
 @dataclass(frozen=True)
 class Training:
     name: str
-    """Empty for the main training."""
     chosen: Chosen
     steps: int
     optimiser: Optimiser
@@ -209,22 +269,16 @@ def _choose(stage: StageConfig | None, config: Config, data: Data) -> Training:
     return Training(stage.name, chosen, config.stage_steps(stage), stage.optimiser, kept)
 
 
-def _stage_to_open(folder: Path, config: Config) -> int:
-    for place, stage in enumerate(config.stages):
-        if not (folder / "stages" / stage.name / FINAL).is_dir():
-            return place
-    return len(config.stages)
-
-
 def _start_weights(folder: Path, config: Config, place: int) -> str | Path:
-    """The model that a stage begins with: that of the config, or of the stage before it."""
     if place == 0:
         return start_model(config)
     return folder / "stages" / config.stages[place - 1].name / FINAL
 
 
 def _load(config: Config, world: World, path: str | Path, training: Training) -> Trainable:
-    device = _device(config, world)
+    device = config.model.device
+    if world.size > 1 and device in ("auto", "cuda") and torch.cuda.is_available():
+        device = f"cuda:{local_rank()}"
     if not training.chosen.kind.trains_text:
         dtype = "float32" if config.model.dtype == "auto" else config.model.dtype
         place = choose_device(device)
@@ -282,68 +336,25 @@ def _open_sampler(
     return sampler
 
 
-def _picture_fields(config: Config) -> tuple[str, ...]:
-    trains = (*(stage.train for stage in config.stages), config.train)
-    named = [(one.image, one.aux_images) for one in trains if isinstance(one, LatentsTrain)]
-    return tuple(dict.fromkeys(name for names in named for name in names))
-
-
-def _measure(
-    config: Config, data: Data, trainings: Sequence[Training], length_of: Callable[[Task], int]
-) -> PromptReport:
-    """Measure prompts, and refuse those that are too long for an algorithm that samples."""
-    samples = any(training.chosen.kind.samples_prompts for training in trainings)
-    limit = config.rollout.max_prompt_tokens if samples else None
-    drops = config.rollout.overlong_prompts == "drop"
-    report = measure_prompts(data.tasks, length_of, limit, drops)
-    note = "; what the program adds to them, tools too, is not known yet"
-    is_agent = isinstance(config.rollout, AgentRollout)
-    return dataclasses.replace(report, note=note) if is_agent else report
-
-
-def _writes_answers(config: Config, trainings: Sequence[Training], scorer: Weighted | None) -> bool:
-    if any(training.chosen.kind.samples_answers for training in trainings):
-        return True
-    is_rewarded = scorer is not None and config.evaluation.prompts > 0
-    return is_rewarded and not trainings[-1].chosen.kind.trains_score_head
-
-
 def _answer_budget(
-    config: Config, folder: Path, data: Data, trainable: Trainable, longest: int, writes: bool
+    parts: Parts, folder: Path, trainable: Trainable, trainings: Sequence[Training]
 ) -> AnswerBudget:
-    """The limit of answers that the config leaves open: as the run began, or chosen now.
-
-    0 without a reason where the model writes none.
-    """
+    """As the run began, or chosen now; 0 without a reason where the model writes no answers."""
+    config, longest = parts.config, parts.prompts.longest
     if (folder / manifest.FILE).is_file():
-        stored = manifest.read(folder).config.get("rollout.max_tokens")
-        if isinstance(stored, int) and stored > 0:
-            return AnswerBudget(stored, "as the run began")
-    if not writes:
+        known = manifest.read(folder).config.get("rollout.max_tokens")
+        if isinstance(known, int) and known > 0:
+            return AnswerBudget(known, "as the run began")
+    is_rewarded = parts.scorer is not None and config.evaluation.prompts > 0
+    is_rewarded &= not trainings[-1].chosen.kind.trains_score_head
+    if not is_rewarded and not any(one.chosen.kind.samples_answers for one in trainings):
         return AnswerBudget(0, "")
-    train = config.train
-    field = config.experts.field
-    if isinstance(train, DpoTrain):
-        field = train.chosen
-    elif isinstance(train, DistilTrain):
-        field = train.field
+    train, shown = config.train, config.experts.field
+    if isinstance(train, DpoTrain | DistilTrain):
+        shown = train.chosen if isinstance(train, DpoTrain) else train.field
     tokenizer = trainable.loaded.tokenizer
     room = trainable.module.longest_row(longest) - longest
-    return answer_budget(data.tasks, field, lambda text: len(tokenizer.encode(text)), room)
-
-
-def _budgeted(config: Config, tokens: int) -> Config:
-    rollout = msgspec.structs.replace(config.rollout, max_tokens=tokens)
-    return msgspec.structs.replace(config, rollout=rollout)
-
-
-def _with_budget(resolved: Resolved[Config], answers: AnswerBudget) -> Resolved[Config]:
-    """The settings as the run stores them, with the number and where it comes from."""
-    return dataclasses.replace(
-        resolved,
-        value=_budgeted(resolved.value, answers.tokens),
-        origins={**resolved.origins, "rollout.max_tokens": f"chosen: {answers.reason}"},
-    )
+    return answer_budget(parts.data.tasks, shown, lambda text: len(tokenizer.encode(text)), room)
 
 
 def _check_finite(loaded: LoadedModel) -> None:
@@ -359,34 +370,18 @@ def _check_finite(loaded: LoadedModel) -> None:
             )
 
 
-@dataclass(frozen=True)
-class Parts:
-    """What all stages of a run share."""
-
-    config: Config
-    store: RunStore
-    data: Data
-    scorer: Weighted | None
-    world: World
-    loop: EventLoop
-    prompts: PromptReport
-    length_of: Callable[[Task], int]
-    answers: AnswerBudget
-    """How long an answer may be."""
-    paid: PaidReplies | None
-    """What the rewards' judges were paid for, where there are any."""
-    remote: RemoteSampler | None = None
-    """The server that samples, where the config names one."""
-
-
 def _assemble(
-    parts: Parts, trainings: Sequence[Training], trainable: Trainable, place: int
+    parts: Parts, store: RunStore, trainings: Sequence[Training], trainable: Trainable, place: int
 ) -> Trainer:
     """The trainer, at the newest checkpoint of the stage under way where there is one."""
-    config, store = parts.config, parts.store
-    first = _newest_state(parts, trainings[place])
-    threads = _set_threads(config, trainable.loaded, first.threads or _first_threads(store))
-    stage = _open_stage(parts, trainings[place], trainable, threads)
+    config = parts.config
+    # That of the run's first start also where there is no checkpoint yet.
+    told = store.events("forecast")
+    before = int(told[0].data.get("threads", 0)) if told else 0
+    found = _newest(store, trainings[place].name)
+    known = checkpoint.load_state(found).threads if found else 0
+    threads = _set_threads(config, trainable.loaded, known or before)
+    stage = _open_stage(parts, store, trainings[place], trainable, threads)
     opened = iter(range(place + 1, len(trainings)))
 
     def next_stage() -> Stage:
@@ -396,7 +391,7 @@ def _assemble(
             # Adapters are merged into the weights that the stage left; new ones are trained.
             start = _start_weights(store.folder, config, number)
             model = _load(config, parts.world, start, trainings[number])
-        return _open_stage(parts, trainings[number], model, threads)
+        return _open_stage(parts, store, trainings[number], model, threads)
 
     return Trainer(
         config=config,
@@ -414,22 +409,18 @@ def _assemble(
     )
 
 
-def _newest_state(parts: Parts, training: Training) -> TrainState:
-    found = _newest(parts, training)
-    return checkpoint.load_state(found) if found else TrainState()
-
-
-def _newest(parts: Parts, training: Training) -> Path | None:
+def _newest(store: RunStore, name: str) -> Path | None:
     # Only the holder of the run's lock may sweep away what a dead writer left.
-    name, folder = training.name, parts.store.folder
-    where = folder / "stages" / name if name else folder / "checkpoints"
-    return checkpoint.newest(where, parts.store, name)
+    where = store.folder / "stages" / name if name else store.folder / "checkpoints"
+    return checkpoint.newest(where, store, name)
 
 
-def _open_stage(parts: Parts, training: Training, trainable: Trainable, threads: int) -> Stage:
-    config, name = parts.config, training.name
-    seeds = Seeds(config.run.seed)
-    found = _newest(parts, training)
+def _open_stage(
+    parts: Parts, store: RunStore, training: Training, trainable: Trainable, threads: int
+) -> Stage:
+    config, name, kind = parts.config, training.name, training.chosen.kind
+    seeds, loaded = Seeds(config.run.seed), trainable.loaded
+    found = _newest(store, name)
     state = checkpoint.load_state(found) if found else TrainState()
     state = msgspec.structs.replace(state, threads=threads)
     update = config.update
@@ -446,7 +437,7 @@ def _open_stage(parts: Parts, training: Training, trainable: Trainable, threads:
             update.share_prompts,
             update.micro_batch_tokens,
         ),
-        store=parts.store,
+        store=store,
         seeds=Seeds(seeds.for_("stage", name)) if name else seeds,
         world=parts.world,
         loop=parts.loop,
@@ -458,11 +449,21 @@ def _open_stage(parts: Parts, training: Training, trainable: Trainable, threads:
         weight_version=state.weight_version,
         remote=parts.remote,
     )
-    for misfit in _misfits(trainable.loaded, training.chosen.kind):
-        raise UserError(misfit)
-    if not training.chosen.kind.trains_diffusion:
-        check_causal(trainable.loaded, "model.path")
-    algorithm = training.chosen.kind(setup, training.chosen.settings)
+    if loaded.score_head is not None and not kind.trains_score_head:
+        raise UserError(
+            f"model.path: '{loaded.name}' is a reward model, which writes no text; expected "
+            "a causal model. train.kind = 'reward_model' goes on training it, or "
+            "'process_reward_model' where it scores steps"
+        )
+    if kind.trains_diffusion and not is_diffusion(loaded):
+        raise UserError(
+            f"model.path: '{loaded.name}' writes from left to right; expected a masked "
+            "diffusion model: model.path=diffusion:smollm2, or convert a folder: burnish convert "
+            "MODEL FOLDER"
+        )
+    if not kind.trains_diffusion:
+        check_causal(loaded, "model.path")
+    algorithm = kind(setup, training.chosen.settings)
     named = [*trainable.module.named_parameters(), *algorithm.parameters()]
     optimiser = MasterAdamW(named, training.optimiser)
     setup.copy_gradients = optimiser.copy_sums
@@ -483,22 +484,6 @@ def _open_stage(parts: Parts, training: Training, trainable: Trainable, threads:
     )
 
 
-def _misfits(loaded: LoadedModel, kind: type[AnyAlgorithm]) -> Iterator[str]:
-    """Why a kind of training cannot go on with a model."""
-    if loaded.score_head is not None and not kind.trains_score_head:
-        yield (
-            f"model.path: '{loaded.name}' is a reward model, which writes no text; expected "
-            "a causal model. train.kind = 'reward_model' goes on training it, or "
-            "'process_reward_model' where it scores steps"
-        )
-    if kind.trains_diffusion and not is_diffusion(loaded):
-        yield (
-            f"model.path: '{loaded.name}' writes from left to right; expected a masked "
-            "diffusion model: model.path=diffusion:smollm2, or convert a folder: burnish convert "
-            "MODEL FOLDER"
-        )
-
-
 def _forecast(
     setup: Setup, algorithm: AnyAlgorithm, optimiser: MasterAdamW, place: int | None
 ) -> Forecast:
@@ -506,65 +491,28 @@ def _forecast(
 
     `place` is that of a stage, whose settings have longer names.
     """
-    config, batches = setup.config, setup.batches
-    free = available_bytes(setup.trainable.device)
-    if isinstance(setup.trainable.loaded, OtherModel):
-        trained = sum(p.numel() for p in optimiser.parameters)
-        found = other_forecast(setup.trainable.loaded, trained, algorithm.workload(), free)
-        check_memory(found, config.guards.memory_times)
-        return found
-    work, shape = algorithm.workload(), _shape(setup.trainable.loaded, optimiser)
-    if place is not None:
-        long = [key.replace("train.", f"stages.{place}.train.", 1) for key in work.keys]
-        work = work._replace(keys=Keys(*long))
-    batches.advise = lambda tokens: advice(savings(config, work, shape, tokens))
-    found = forecast(config, work, shape, batches.tokens, free)
+    config, batches, loaded = setup.config, setup.batches, setup.trainable.loaded
+    work, free = algorithm.workload(), available_bytes(setup.trainable.device)
+    trained = sum(p.numel() for p in optimiser.parameters)
+    if isinstance(loaded, OtherModel):
+        found = other_forecast(loaded, trained, work, free)
+    else:
+        module = loaded.module
+        shape = Shape(
+            parameters=loaded.parameters,
+            trained=trained,
+            vocabulary=module.head_weight.shape[0],
+            sizes=model_sizes(loaded),
+            has_plain_head=plain_head(module) is not None,
+            packs=getattr(module, "packs", True),
+        )
+        if place is not None:
+            long = [key.replace("train.", f"stages.{place}.train.", 1) for key in work.keys]
+            work = work._replace(keys=Keys(*long))
+        batches.advise = lambda tokens: advice(savings(config, work, shape, tokens))
+        found = forecast(config, work, shape, batches.tokens, free)
     check_memory(found, config.guards.memory_times)
     return found
-
-
-def _open_store(
-    resolved: Resolved[Config],
-    portable: Resolved[Config],
-    stored: dict[str, Any],
-    folder: Path,
-    hashes: tuple[str, str],
-    world: World,
-    recipe: str,
-) -> RunStore:
-    """Create the run, or open the one that is there; `portable` is kept as a recipe file.
-
-    `hashes` are those of the config as it was asked for, and of the data.
-    """
-    if not (folder / "config.json").exists() and world.is_main:
-        store = RunStore.create(
-            folder,
-            stored,
-            resolved.origins,
-            config_hash=hashes[0],
-            data_hash=hashes[1],
-            recipe=recipe,
-        )
-        _write_kept(resolved, folder)
-        write_file(folder / "config.toml", render(portable).encode())
-        world.wait()
-        return store
-    world.wait()
-    return RunStore.open(folder, read_only=not world.is_main)
-
-
-def _write_kept(resolved: Resolved[Config], folder: Path) -> None:
-    """Put what was given in Python beside the run: its rows, and the text of its functions."""
-    for place, content in kept_files(kept_paths(to_plain(resolved.value)), folder):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        write_file(place, content)
-
-
-def _device(config: Config, world: World) -> str:
-    asked = config.model.device
-    if world.size == 1 or asked not in ("auto", "cuda") or not torch.cuda.is_available():
-        return asked
-    return f"cuda:{local_rank()}"
 
 
 def _precision(config: Config, device: str) -> str:
@@ -575,10 +523,9 @@ def _precision(config: Config, device: str) -> str:
     if config.model.dtype != "auto":
         return config.model.dtype
     weights = find_folder(start_model(config)).glob("*.safetensors")
-    if sum(file.stat().st_size for file in weights) < SMALL_BYTES:
-        return "float32"
     on_cpu = device == "cpu" or (device == "auto" and not torch.cuda.is_available())
-    return "bfloat16" if has_fast_bfloat16(on_cpu=on_cpu) else "float32"
+    is_small = sum(file.stat().st_size for file in weights) < SMALL_BYTES
+    return "float32" if is_small or not has_fast_bfloat16(on_cpu=on_cpu) else "bfloat16"
 
 
 def _set_threads(config: Config, loaded: LoadedModel, before: int) -> int:
@@ -590,17 +537,6 @@ def _set_threads(config: Config, loaded: LoadedModel, before: int) -> int:
     threads = before or config.model.threads or chosen
     torch.set_num_threads(threads)
     return threads
-
-
-def _first_threads(store: RunStore) -> int:
-    """The count of the run's first start, 0 where there was none; for one without a checkpoint."""
-    forecasts = store.events("forecast")
-    return int(forecasts[0].data.get("threads", 0)) if forecasts else 0
-
-
-def _tools(config: Config, root: Path) -> list[Tool]:
-    rollout = config.rollout
-    return [one.build(root) for one in rollout.tools] if isinstance(rollout, EnvRollout) else []
 
 
 def _prompt_lengths(loaded: LoadedModel, tools: Sequence[Tool] = ()) -> Callable[[Task], int]:
@@ -617,15 +553,3 @@ def _prompt_lengths(loaded: LoadedModel, tools: Sequence[Tool] = ()) -> Callable
         return known[task.id]
 
     return length_of
-
-
-def _shape(loaded: LoadedModel, optimiser: MasterAdamW) -> Shape:
-    module = loaded.module
-    return Shape(
-        parameters=loaded.parameters,
-        trained=sum(p.numel() for p in optimiser.parameters),
-        vocabulary=module.head_weight.shape[0],
-        sizes=model_sizes(loaded),
-        has_plain_head=plain_head(module) is not None,
-        packs=getattr(module, "packs", True),
-    )

@@ -1,29 +1,24 @@
 """Checkpoints: a Hugging Face folder that loads as it lies, with the trainer's state inside.
 
-    checkpoints/step-000010/
+    checkpoints/step-000010/                                (of stages: stages/NAME/step-000010/)
         config.json  model.safetensors  tokenizer.json ...      any tool can load these
         trainer/optimiser.safetensors                           master weights and moments
         trainer/algorithm.safetensors                           what the algorithm remembers
         trainer/state.json                                      step, versions, the algorithm's values
-        trainer/checksums.json                                  of every file above, and how many
-                                                                rows run.db held
-
-A checkpoint is written beside its place, synced and renamed into it, so a killed process or a power
-cut leaves either a whole one or none. `newest` compares every byte with its checksum before a run
-goes on from it, and the rows of the store with those that the checkpoint counted. Nothing random is
-saved: every seed is derived from the run's. Stages have theirs in `stages/NAME/`.
-
-A step that a guard stopped is kept too, and run once more from what was kept:
-
-    crash/step-N/
+        trainer/checksums.json                                  of every file above, and the rows of run.db
+    crash/step-N/                                           a step that a guard stopped, for `replay`
         report.json                     the line, the stage of the guard, the samples it names
         algorithm.safetensors           what the algorithm remembered when the step began
         weights/                        as they were when the guard tripped
         samples.jsonl  old.safetensors  what else the algorithm keeps (`save_batch`)
+
+A checkpoint is written beside its place, synced and renamed into it. Nothing random is saved: every
+seed is derived from the run's.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -50,7 +45,7 @@ from burnish.seeds import Seeds
 from burnish.store import RunStore
 from burnish.store.durable import remove_drafts, remove_folder, whole_folder
 from burnish.texts import shown_path
-from burnish.training.algorithm import AlgorithmState, Setup
+from burnish.training.algorithm import AlgorithmState, AnyAlgorithm, Setup
 from burnish.training.algorithms import find_algorithm
 from burnish.training.data import Data, PromptReport
 from burnish.training.devices import World
@@ -70,11 +65,8 @@ WEIGHTS = "model.safetensors"
 LAYOUT = 3
 """Of the folder; others are not continued."""
 HASHERS = 8
-"""Threads that sum a checkpoint's files."""
 PIECE = 1 << 24
-"""Bytes that one of them takes at a time."""
 DIGEST = 32
-"""Bytes of a checksum."""
 
 Kind = TypeVar("Kind")
 Count = Annotated[int, Meta(ge=0, le=10**12)]
@@ -82,13 +74,10 @@ Count = Annotated[int, Meta(ge=0, le=10**12)]
 
 class TrainState(Struct, frozen=True, kw_only=True):
     step: Count = 0
-    """Steps done."""
     weight_version: Count = 0
-    """Optimiser steps done."""
     threads: Annotated[int, Meta(ge=0, le=4096)] = 0
     """CPU threads of the run's first start."""
     algorithm: dict[str, Any] = {}
-    """The values of `Algorithm.state()`; its tensors are a file of their own."""
     layout: Annotated[int, Meta(ge=1, le=1000)] = 1
     """Of the folder; 1 where no number was written."""
 
@@ -184,8 +173,7 @@ def load_state(place: Path) -> TrainState:
 
 
 def load_optimiser(place: Path, optimiser: MasterAdamW) -> None:
-    """Put master weights and moments back, bit for bit."""
-    tensors = _load(place, OPTIMISER)
+    tensors = _tensors(place, OPTIMISER)
     expected = optimiser.state()
     for name, tensor in expected.items():
         got = tensors.get(name)
@@ -199,32 +187,26 @@ def load_optimiser(place: Path, optimiser: MasterAdamW) -> None:
 
 
 def load_algorithm(place: Path) -> AlgorithmState:
-    return AlgorithmState(load_state(place).algorithm, _load(place, ALGORITHM))
-
-
-def _load(place: Path, name: str) -> dict[str, Tensor]:
-    with _reading(place, name):
-        tensors: dict[str, Tensor] = load_file(place / name)
-    return tensors
+    return AlgorithmState(load_state(place).algorithm, _tensors(place, ALGORITHM))
 
 
 def _decoded(place: Path, name: str, kind: type[Kind]) -> Kind:
     with _reading(place, name):
-        value = msgspec.json.decode((place / name).read_bytes(), type=kind)
-    return value
+        return msgspec.json.decode((place / name).read_bytes(), type=kind)
+
+
+def _tensors(place: Path, name: str) -> dict[str, Tensor]:
+    with _reading(place, name):
+        return dict(load_file(place / name))
 
 
 @contextmanager
 def _reading(place: Path, name: str) -> Iterator[None]:
-    """Turn what keeps a file from being read into `Damaged`."""
     try:
         yield
     except (OSError, SafetensorError, msgspec.MsgspecError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
         raise Damaged(place, f"{name}: {why or type(error).__name__}") from error
-
-
-# --- which checkpoints there are, and whether they are whole
 
 
 def _all(folder: Path) -> list[Path]:
@@ -240,29 +222,21 @@ def _number(place: Path) -> int:
 
 
 def _problem(place: Path, store: RunStore, held: Mapping[str, int], stage: str) -> str:
-    """What keeps a run from going on from a checkpoint, in one line; empty where nothing does."""
     try:
         written = _check_files(place)
     except Damaged as damage:
         return str(damage)
     if written.store not in ("", store.identity):
         return f"checkpoint {shown_path(place)} is that of another run"
-    lost = next(
-        (
-            f"{count - held.get(table, 0):,} of {count:,} rows of '{table}'"
-            for table, count in written.rows.items()
-            if held.get(table, 0) < count
-        ),
-        "",
-    )
-    if lost := lost or store.missing_before(_number(place), stage):
+    gone = ((table, count, count - held.get(table, 0)) for table, count in written.rows.items())
+    short = (f"{less:,} of {count:,} rows of '{table}'" for table, count, less in gone if less > 0)
+    if lost := next(short, "") or store.missing_before(_number(place), stage):
         database = shown_path(store.folder / "run.db")
         return f"{database} has lost what checkpoint {place.name} counted: {lost}"
     return ""
 
 
 def _check_files(place: Path) -> Checksums:
-    """Read every file of a checkpoint; what it counted."""
     state = load_state(place)
     if state.step != _number(place):
         raise Damaged(place, f"{STATE} is that of step {state.step}")
@@ -275,21 +249,16 @@ def _check_files(place: Path) -> Checksums:
     for name in (STATE, OPTIMISER, ALGORITHM, WEIGHTS):
         if name not in written.files and (place / name).exists():
             raise Damaged(place, f"{CHECKSUMS} has no checksum of {name}")
-    _compare(place, written.files)
-    return written
-
-
-def _compare(place: Path, files: Mapping[str, Sum]) -> None:
-    """Refuse files that are not what their checksums say; sizes first, which cost nothing."""
-    for name, wanted in files.items():
+    for name, wanted in written.files.items():  # sizes first, which cost nothing
         path = place / name
         if not path.is_file():
             raise Damaged(place, f"{name} is not there")
         if (size := path.stat().st_size) != wanted.bytes:
             raise Damaged(place, f"{name} has {size:,} bytes, expected {wanted.bytes:,}")
-    for name, got in _sums(place, list(files)).items():
-        if got != files[name]:
+    for name, got in _sums(place, list(written.files)).items():
+        if got != written.files[name]:
             raise Damaged(place, f"{name} has changed since it was written (its checksum differs)")
+    return written
 
 
 def _torn(place: Path, store: RunStore, held: Mapping[str, int]) -> str:
@@ -298,19 +267,18 @@ def _torn(place: Path, store: RunStore, held: Mapping[str, int]) -> str:
     A crash loses whole steps, which are sampled again. A step is stored in one go: where only some
     of its rows are gone, the file is damaged.
     """
-    try:
+    counted: dict[str, int] = {}
+    with contextlib.suppress(Damaged):
         counted = _decoded(place, CHECKSUMS, Checksums).rows
-    except Damaged:
-        counted = {}
-    if held.get("rollouts", 0) >= counted.get("rollouts", 0):
+    less = {table for table, count in counted.items() if held.get(table, 0) < count}
+    if "rollouts" not in less:
         for table in ("samples", "reward_parts", "evidence"):
-            if held.get(table, 0) < counted.get(table, 0):
+            if table in less:
                 return f"rows of '{table}'"
     return store.missing_samples()
 
 
 def _offer(found: list[Path], store: RunStore, held: Mapping[str, int], stage: str) -> str:
-    """What to do: go on from the newest checkpoint that is whole, or from the start."""
     if torn := _torn(found[-1], store, held):
         return (
             f"A step is there only in part ({torn} are gone), so the run cannot go on: put run.db back "
@@ -332,18 +300,18 @@ def _sums(folder: Path, names: list[str]) -> dict[str, Sum]:
     """Sizes and checksums; hashing leaves the interpreter free, so pieces are summed side by side."""
     sizes = {name: (folder / name).stat().st_size for name in names}
     pieces = [(name, start) for name in names for start in range(0, sizes[name] or 1, PIECE)]
+
+    def sum_of(piece: tuple[str, int]) -> bytes:
+        with (folder / piece[0]).open("rb") as file:
+            file.seek(piece[1])
+            return hashlib.blake2b(file.read(PIECE), digest_size=DIGEST).digest()
+
     with ThreadPoolExecutor(min(HASHERS, os.cpu_count() or 1)) as pool:
-        found = list(pool.map(lambda piece: _piece(folder / piece[0], piece[1]), pieces))
+        found = list(pool.map(sum_of, pieces))
     whole = {name: hashlib.blake2b(digest_size=DIGEST) for name in names}
     for (name, _), digest in zip(pieces, found, strict=True):
         whole[name].update(digest)
     return {name: Sum(sizes[name], whole[name].hexdigest()) for name in names}
-
-
-def _piece(path: Path, start: int) -> bytes:
-    with path.open("rb") as file:
-        file.seek(start)
-        return hashlib.blake2b(file.read(PIECE), digest_size=DIGEST).digest()
 
 
 CRASH_STATE = "algorithm.safetensors"
@@ -352,7 +320,6 @@ CRASH_STATE = "algorithm.safetensors"
 class Report(Struct, frozen=True, kw_only=True):
     message: str
     stage: str
-    """Of the guard."""
     tensor: str
     step: int
     samples: tuple[str, ...]
@@ -401,7 +368,14 @@ def replay(place: Path) -> str:
     config = load(Config, run / "config.toml").value
     with RunStore.open(run, read_only=True) as store:
         try:
-            _again(config, report, place, store)
+            setup, algorithm = _opened(config, report, place, store)
+            with contextlib.closing(setup.loop):
+                algorithm.restore(AlgorithmState(report.algorithm, load_file(place / CRASH_STATE)))
+                batch = algorithm.load_batch(place, report.step)
+                named = [*setup.trainable.module.named_parameters(), *algorithm.parameters()]
+                updater = Updater(algorithm, MasterAdamW(named, Optimiser()), setup.batches)
+                setup.copy_gradients = updater.optimiser.copy_sums
+                updater.run(report.step, batch, rate=0.0, skip=report.update)
         except GuardTripped as error:
             name_samples(error, store)
             return str(error)
@@ -410,25 +384,12 @@ def replay(place: Path) -> str:
     return f"the {report.stage} guard of step {report.step + 1} did not trip again"
 
 
-def _again(config: Config, report: Report, place: Path, store: RunStore) -> None:
-    setup = _setup(config, report, place, store)
+def _opened(
+    config: Config, report: Report, place: Path, store: RunStore
+) -> tuple[Setup, AnyAlgorithm]:
+    """The training that the guard stopped, with the weights of the crash folder."""
     train = next((s.train for s in config.stages if s.name == report.training), config.train)
-    kind, settings = find_algorithm(train)
-    try:
-        algorithm = kind(setup, settings)
-        algorithm.restore(AlgorithmState(report.algorithm, load_file(place / CRASH_STATE)))
-        batch = algorithm.load_batch(place, report.step)
-        named = [*setup.trainable.module.named_parameters(), *algorithm.parameters()]
-        updater = Updater(algorithm, MasterAdamW(named, Optimiser()), setup.batches)
-        setup.copy_gradients = updater.optimiser.copy_sums
-        updater.run(report.step, batch, rate=0.0, skip=report.update)
-    finally:
-        setup.loop.close()
-
-
-def _setup(config: Config, report: Report, place: Path, store: RunStore) -> Setup:
-    train = next((s.train for s in config.stages if s.name == report.training), config.train)
-    kind, weights = find_algorithm(train).kind, place / "weights"
+    (kind, settings), weights = find_algorithm(train), place / "weights"
     dtype, device = config.model.dtype, config.model.device
     if kind.trains_text:
         loaded = load_model(weights, dtype=dtype, device=device)
@@ -441,20 +402,14 @@ def _setup(config: Config, report: Report, place: Path, store: RunStore) -> Setu
     seeds = Seeds(config.run.seed)
     if report.training:
         seeds = Seeds(seeds.for_("stage", report.training))
-    update = config.update
-    batches = MicroBatcher(
-        loaded.module,
-        loaded.device,
-        share_prompts=update.share_prompts,
-        tokens=update.micro_batch_tokens,
-    )
-    return Setup(
+    share, tokens = config.update.share_prompts, config.update.micro_batch_tokens
+    setup = Setup(
         config=config,
         steps=config.steps,
         data=Data(config.task, config.run.seed),
         scorer=build_all(config.rewards) if config.rewards else None,
         trainable=Trainable(loaded, start=start),
-        batches=batches,
+        batches=MicroBatcher(loaded.module, loaded.device, share_prompts=share, tokens=tokens),
         store=store,
         seeds=seeds,
         world=World(),
@@ -463,3 +418,4 @@ def _setup(config: Config, report: Report, place: Path, store: RunStore) -> Setu
         length_of=lambda task: len(loaded.tokenizer.render(task.messages)),
         stage=report.training,
     )
+    return setup, kind(setup, settings)

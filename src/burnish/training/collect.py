@@ -1,14 +1,14 @@
 """One step's worth of scored rollouts: sample, score, and refill groups that teach nothing.
 
 With `informative_groups` and `refill` (DAPO), groups whose rewards are all equal are put aside and
-other prompts are sampled until the step is full or its rounds are spent; what was put aside is
-stored too, marked as dropped. With `greedy_baseline` (ReMax) each prompt is also answered greedily,
-as the baseline of its rollouts; that answer is stored in a split of its own.
+other prompts are sampled until the step is full or its rounds are spent. With `greedy_baseline`
+(ReMax) each prompt is also answered greedily, as the baseline of its rollouts.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 import torch
+from torch import Tensor
 
 from burnish.errors import GuardTripped, ModelError, RewardError
 from burnish.lm.base import LM, Sampling
@@ -43,13 +44,13 @@ class Scored:
     reward: Reward
 
 
-@dataclass(frozen=True)
+@dataclass
 class Collected:
     kept: list[Scored]
     dropped: list[Scored]
-    groups_tried: int
-    rollout_s: float
-    score_s: float
+    groups_tried: int = 0
+    rollout_s: float = 0.0
+    score_s: float = 0.0
     greedy: list[Scored] = field(default_factory=list)
     """The greedy answer to each prompt, where the recipe compares with it; never trained on."""
 
@@ -58,13 +59,8 @@ class BrokenStep(GuardTripped):
     """A guard tripped before the step was full; `scored` is what it had by then."""
 
     def __init__(self, error: GuardTripped, scored: list[Scored]) -> None:
-        super().__init__(
-            str(error),
-            stage=error.stage,
-            tensor=error.tensor,
-            step=error.step,
-            samples=error.samples,
-        )
+        more = {key: getattr(error, key) for key in ("stage", "tensor", "step", "samples")}
+        super().__init__(str(error), **more)
         self.scored = scored
 
 
@@ -90,18 +86,11 @@ class _Round:
     slots: list[Slot]
     seed: int
     version: int
-    """Of the weights that sample."""
     sampling: Sampling
     ending: str = ""
     """Added to the names of the groups."""
     spare: Sequence[Task] = ()
     """Tasks that a game may draw on."""
-
-
-@dataclass
-class Clock:
-    rollout_s: float = 0.0
-    score_s: float = 0.0
 
 
 def reward_batch(
@@ -112,47 +101,37 @@ def reward_batch(
     `greedy` are the greedy answers to its prompts, whose rewards become the baselines; `lost` are
     rollouts that are not trained on, which count in the size of their groups.
     """
-    first = scored[0].reward
-    parts = first.parts or (first,)
-    names = tuple(part.name for part in parts)
+    parts = scored[0].reward.parts or (scored[0].reward,)
+    names, every = tuple(part.name for part in parts), [s.trajectory for s in scored]
 
     def row(item: Scored) -> list[float]:
-        values = item.reward.components
-        return [_or_nan(values.get(name)) for name in names]
+        found = map(item.reward.components.get, names)
+        return [math.nan if value is None else value for value in found]
+
+    def numbers(labels: Sequence[str]) -> Tensor:
+        known: dict[str, int] = {}
+        return torch.tensor([known.setdefault(label, len(known)) for label in labels])
 
     baselines = {item.trajectory.group.removesuffix(f".{GREEDY}"): row(item) for item in greedy}
-    missing = [float("nan")] * len(names)
-    compared = [baselines.get(s.trajectory.group, missing) for s in scored]
-    numbers: dict[str, int] = {}
-    groups = [numbers.setdefault(s.trajectory.group, len(numbers)) for s in scored]
+    compared = [baselines.get(t.group, [math.nan] * len(names)) for t in every]
     sizes = Counter(s.trajectory.group for s in (*scored, *lost))
     # A rollout of which nothing is left has no role: it is lost to every group of its slot.
     gone = Counter(s.trajectory.group for s in lost if not s.trajectory.spans)
-    every = [s.trajectory for s in scored]
     whole = [sizes[t.group] + (gone[slot_of(t)] if slot_of(t) != t.group else 0) for t in every]
-    roles: dict[str, int] = {}
     return RewardBatch(
         rewards_BK=torch.tensor([row(item) for item in scored], dtype=torch.float64),
         weights_K=torch.tensor([part.weight for part in parts], dtype=torch.float64),
-        groups_B=torch.tensor(groups),
-        lengths_B=torch.tensor([s.trajectory.trained_tokens for s in scored]),
-        truncated_B=torch.tensor([s.trajectory.finish is Finish.LENGTH for s in scored]),
+        groups_B=numbers([t.group for t in every]),
+        lengths_B=torch.tensor([t.trained_tokens for t in every]),
+        truncated_B=torch.tensor([t.finish is Finish.LENGTH for t in every]),
         names=names,
         baselines_BK=torch.tensor(compared, dtype=torch.float64) if greedy else None,
         sizes_B=torch.tensor(whole),
-        roles_B=torch.tensor([roles.setdefault(t.role, len(roles)) for t in every]),
+        roles_B=numbers([t.role for t in every]),
     )
 
 
-def _or_nan(value: float | None) -> float:
-    return float("nan") if value is None else value
-
-
-async def _nothing() -> None:
-    pass
-
-
-@dataclass(frozen=True)
+@dataclass
 class RolloutCollector:
     lm: LM
     scorer: Weighted
@@ -161,61 +140,59 @@ class RolloutCollector:
     rollout: Rollout
     world: World
     loop: EventLoop
-    send_again: Callable[[], Awaitable[None]] = _nothing
-    """Gives the sampler the trainer's weights once more."""
+    send_again: Callable[[], Awaitable[None]]
 
-    @property
-    def game(self) -> StepGame | None:
-        """The rollout, where it plays the tasks of a step as one game."""
-        return self.rollout if isinstance(self.rollout, StepGame) else None
+    def __post_init__(self) -> None:
+        self.game = self.rollout if isinstance(self.rollout, StepGame) else None
 
     def collect(self, step: int, cursor: Cursor, seed: int, version: int) -> Collected:
         """Sample and score until the step is full; moves the cursor past every task it used."""
         select = self.recipe.select
-        refill = isinstance(select, InformativeGroups) and select.refill
-        rounds = select.max_rounds if isinstance(select, InformativeGroups) and refill else 1
-        kept: list[Scored] = []
-        dropped: list[Scored] = []
-        failed: list[Scored] = []
-        aside: list[Scored] = []
-        greedy: list[Scored] = []
-        clock = Clock()
-        tried = 0
+        refill = select if isinstance(select, InformativeGroups) and select.refill else None
+        found, failed, aside = Collected([], []), list[Scored](), list[Scored]()
         missing = self.config.prompts
-        for _ in range(rounds):
-            slots = list(enumerate(cursor.take(missing), start=tried))
-            tried += len(slots)
+        for _ in range(refill.max_rounds if refill else 1):
+            slots = list(enumerate(cursor.take(missing), start=found.groups_tried))
+            found.groups_tried += len(slots)
             spare = cursor.peek(missing * self.game.spare) if self.game else []
             this = _Round(step, slots, seed, version, self.config.sampling, spare=spare)
-            played = self._sample_and_score(this, clock)
+            played = self._sample_and_score(this, found)
             if self.recipe.needs_greedy:
                 # The greedy answer to each prompt, in a group of its own.
                 coldly = msgspec.structs.replace(this.sampling, n=1, temperature=0.0)
                 again = replace(this, sampling=coldly, ending=f".{GREEDY}", spare=())
-                greedy += self._sample_and_score(again, clock)
+                found.greedy += self._sample_and_score(again, found)
             whole = [s for s in played if s.trajectory.status is Status.OK]
             scored = [s for s in whole if is_trained(s.trajectory)]
             aside += [s for s in whole if not is_trained(s.trajectory)]
             failed += [s for s in played if s.trajectory.status is not Status.OK]
-            if not refill:
-                kept = scored
-                break
-            if not scored:
-                continue
-            full, empty = self._split(step, scored, greedy, failed)
-            kept += full
-            dropped += empty
-            missing = self.config.prompts - len({slot_of(s.trajectory) for s in kept})
-            if missing <= 0:
-                break
-        if not kept:
-            kept, dropped = dropped, []
-        if not kept:
-            kept, aside = aside, []  # without a reward: a step that moves nothing
-        if not kept:
+            if refill is None:
+                found.kept = scored
+            elif scored:
+                useful = self._useful(step, scored, found.greedy, failed)
+                for one, is_useful in zip(scored, useful, strict=True):
+                    (found.kept if is_useful else found.dropped).append(one)
+                missing = self.config.prompts - len({slot_of(s.trajectory) for s in found.kept})
+                if missing <= 0:
+                    break
+        if not found.kept:
+            found.kept, found.dropped = found.dropped, []
+        if not found.kept:
+            found.kept, aside = aside, []  # without a reward: a step that moves nothing
+        if not found.kept:
             raise NoRollouts(step, failed)
-        left = dropped + aside + failed
-        return Collected(kept, left, tried, clock.rollout_s, clock.score_s, greedy)
+        found.dropped += aside + failed
+        return found
+
+    def _useful(
+        self, step: int, scored: list[Scored], greedy: list[Scored], lost: list[Scored]
+    ) -> list[bool]:
+        ids = [s.trajectory.id for s in scored]
+        try:
+            batch = replace(reward_batch(scored, greedy, lost), max_tokens=self.config.max_tokens)
+            return find_useful(self.recipe, batch, ids, step).tolist()
+        except GuardTripped as error:
+            raise BrokenStep(error, scored) from error
 
     def answer(self, tasks: Sequence[Task], seed: int, samples: int) -> list[Scored]:
         """Scored answers of the model as it is now, outside of any step.
@@ -225,20 +202,25 @@ class RolloutCollector:
         sampling = msgspec.structs.replace(self.config.sampling, n=samples)
         slots = list(enumerate(tasks))
         version = getattr(self.lm, "weight_version", 0)
-        return self._sample_and_score(_Round(0, slots, seed, version, sampling), Clock())
+        return self._sample_and_score(_Round(0, slots, seed, version, sampling), Collected([], []))
 
-    def _sample_and_score(self, asked: _Round, clock: Clock) -> list[Scored]:
-        """This process's share of the slots, scored; then everybody's, in slot order."""
+    def _sample_and_score(self, asked: _Round, clock: Collected) -> list[Scored]:
         mine = self.world.share(asked.slots)
         own_part = replace(asked, slots=mine, spare=self.world.share(list(asked.spare)))
         own = self.loop.run(functools.partial(self._roll_and_score, own_part, clock))
         return [scored for group in self.world.gather(own, len(asked.slots)) for scored in group]
 
-    async def _roll_and_score(self, asked: _Round, clock: Clock) -> list[list[Scored]]:
+    async def _roll_and_score(self, asked: _Round, clock: Collected) -> list[list[Scored]]:
         start = time.perf_counter()
         groups = await self._roll_fresh(asked)
         clock.rollout_s += time.perf_counter() - start
-        self._check_tokens(groups)
+        for trajectory in (t for group in groups for t in group):
+            if trajectory.status is Status.OK and not trajectory.trained_tokens:
+                raise ModelError(
+                    f"model '{self.lm.name}' returned no token ids for task {trajectory.task_id}; "
+                    "training needs the tokens that were sampled. Use an in-process model or a "
+                    "server that returns them."
+                )
         start = time.perf_counter()
         rewards = await self._score(asked.step, [task for _, task in asked.slots], groups)
         clock.score_s += time.perf_counter() - start
@@ -252,8 +234,7 @@ class RolloutCollector:
 
         A rollout that then still is too old fails, and leaves its group.
         """
-
-        slots, version = asked.slots, asked.version
+        version, bound = asked.version, self.config.max_staleness
 
         async def roll(some: list[Slot]) -> list[list[Trajectory]]:
             how, seed, spare = asked.sampling, asked.seed, asked.spare
@@ -261,31 +242,36 @@ class RolloutCollector:
             return [
                 [
                     _stamp(t, f"{asked.step}.{slot}", asked.ending, i, version)
-                    for i, t in enumerate(group)
+                    for i, t in enumerate(one)
                 ]
-                for (slot, _), group in zip(some, rolled, strict=True)
+                for (slot, _), one in zip(some, rolled, strict=True)
             ]
 
-        groups = await roll(slots)
-        bound = self.config.max_staleness
+        groups = await roll(asked.slots)
         stale = [
-            i for i, group in enumerate(groups) if any(_is_stale(t, version, bound) for t in group)
+            i for i, one in enumerate(groups) if any(_is_stale(t, version, bound) for t in one)
         ]
-        if stale:
-            await self.send_again()
-            again = await roll([slots[i] for i in stale])
-            for i, group in zip(stale, again, strict=True):
-                groups[i] = [_refuse_stale(t, version, bound) for t in group]
+        if not stale:
+            return groups
+        await self.send_again()
+        again = await roll([asked.slots[i] for i in stale])
+        for i, group in zip(stale, again, strict=True):
+            groups[i] = []
+            for t in group:
+                if _is_stale(t, version, bound):
+                    own = t.weight_version
+                    named = (
+                        "unknown weights"
+                        if own is not None and own < 0
+                        else f"weights of version {own}"
+                    )
+                    reason = (
+                        f"sampled with {named}, the trainer's are of version {version}; "
+                        f"rollout.max_staleness allows a lag of {bound}"
+                    )
+                    t = msgspec.structs.replace(t, status=Status.INFRA_ERROR, reason=reason)
+                groups[i].append(t)
         return groups
-
-    def _check_tokens(self, groups: Sequence[Sequence[Trajectory]]) -> None:
-        for trajectory in (t for group in groups for t in group):
-            if trajectory.status is Status.OK and not trajectory.trained_tokens:
-                raise ModelError(
-                    f"model '{self.lm.name}' returned no token ids for task {trajectory.task_id}; "
-                    "training needs the tokens that were sampled. Use an in-process model or a "
-                    "server that returns them."
-                )
 
     async def _score(
         self, step: int, tasks: Sequence[Task], groups: Sequence[Sequence[Trajectory]]
@@ -315,30 +301,14 @@ class RolloutCollector:
         found = dict(zip(ids, (r for group in rewards for r in group), strict=True))
         for t in (t for group in groups for t in group if t.status is not Status.OK):
             found[t.id] = Reward.failed("total", t.status, t.reason)
-        return {id_: self._whole(reward) for id_, reward in found.items()}
-
-    def _whole(self, reward: Reward) -> Reward:
-        """Give a total that failed as one (a deadline, a dead backend) its named parts back."""
-        if reward.parts:
-            return reward
-        parts = tuple(
-            Reward.failed(child.name, reward.status, reward.reason, weight=weight)
-            for child, weight in zip(self.scorer.children, self.scorer.weights, strict=True)
-        )
-        return msgspec.structs.replace(reward, parts=parts)
-
-    def _split(
-        self, step: int, scored: list[Scored], greedy: list[Scored], lost: list[Scored]
-    ) -> tuple[list[Scored], list[Scored]]:
-        ids = [s.trajectory.id for s in scored]
-        try:
-            batch = replace(reward_batch(scored, greedy, lost), max_tokens=self.config.max_tokens)
-            signal = find_useful(self.recipe, batch, ids, step).tolist()
-        except GuardTripped as error:
-            raise BrokenStep(error, scored) from error
-        full = [s for s, useful in zip(scored, signal, strict=True) if useful]
-        empty = [s for s, useful in zip(scored, signal, strict=True) if not useful]
-        return full, empty
+        for id_, reward in found.items():
+            if not reward.parts:
+                # A total that failed as one (a deadline, a dead backend) gets its named parts back.
+                named = zip(self.scorer.children, self.scorer.weights, strict=True)
+                why = reward.status, reward.reason
+                parts = tuple(Reward.failed(one.name, *why, weight=w) for one, w in named)
+                found[id_] = msgspec.structs.replace(reward, parts=parts)
+        return found
 
 
 def is_trained(trajectory: Trajectory) -> bool:
@@ -369,19 +339,6 @@ def _is_stale(trajectory: Trajectory, version: int, bound: int) -> bool:
     return not 0 <= version - trajectory.weight_version <= bound
 
 
-def _refuse_stale(trajectory: Trajectory, version: int, bound: int) -> Trajectory:
-    if not _is_stale(trajectory, version, bound):
-        return trajectory
-    own = trajectory.weight_version
-    named = "unknown weights" if own is not None and own < 0 else f"weights of version {own}"
-    reason = (
-        f"sampled with {named}, the trainer's are of version {version}; rollout.max_staleness "
-        f"allows a lag of {bound}"
-    )
-    return msgspec.structs.replace(trajectory, status=Status.INFRA_ERROR, reason=reason)
-
-
-def useful_groups(values: Advantages, groups_B: torch.Tensor) -> tuple[int, int]:
-    """How many groups can teach something, of how many."""
+def useful_groups(values: Advantages, groups_B: Tensor) -> tuple[int, int]:
     useful = set(groups_B[values.signal_B & values.keep_B].tolist())
     return len(useful), len(set(groups_B.tolist()))

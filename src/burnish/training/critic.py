@@ -1,13 +1,8 @@
 """A critic of its own (`policy.critic = "separate"`): a second model with a value head, and its AdamW.
 
-    critic = CriticModel.open(setup, settings)
-    critic.values(packed)                        # (B, T), with their graph
-    critic.clear(); loss.backward(); critic.collect(); critic.step(step, world, ids)
-
 It begins as a copy of the policy, or as the model of a folder such as a reward model, whose head it
 takes over. It is trained in passes of its own: its gradient never reaches the policy, and the
-activations of the two models are never held at the same time. `state()` has weights and moments for
-an exact resume, and `write` a folder that loads as the reward model of any tool.
+activations of the two models are never held at the same time.
 """
 
 from __future__ import annotations
@@ -22,17 +17,18 @@ import torch
 from torch import Tensor
 
 from burnish.config.schema import Optimiser
-from burnish.errors import UserError
 from burnish.lm.folder import LoadedModel, load_model, save_model
 from burnish.lm.scalar_head import SCORE, ScalarHead, freeze_language_head
-from burnish.lm.tokenizer import Tokenizer, odd_token
+from burnish.lm.tokenizer import Tokenizer
 from burnish.policy.ppo import SeparateCritic
+from burnish.policy.state import with_prefix
 from burnish.records import Trajectory
 from burnish.training.algorithm import Setup
 from burnish.training.devices import World
 from burnish.training.guards import check_tensors, trip
 from burnish.training.optimiser import MasterAdamW, learning_rate
 from burnish.training.packing import PackedBatch, scatter
+from burnish.training.teacher import check_vocabulary
 from burnish.training.update import MicroBatcher
 from burnish.training.validate import find_critic
 
@@ -59,7 +55,6 @@ class CriticModel:
 
     @classmethod
     def open(cls, setup: Setup, settings: SeparateCritic) -> CriticModel:
-        """The critic of a run as it begins; the same in every process."""
         rate = settings.learning_rate
         chosen = msgspec.structs.replace(setup.config.optimiser, learning_rate=rate)
         return cls(_start(setup, settings.path), chosen, setup.steps)
@@ -69,17 +64,13 @@ class CriticModel:
         return sum(one.numel() for one in self.optimiser.parameters)
 
     def batches(self, like: MicroBatcher) -> MicroBatcher:
-        """Cuts rollouts into passes for this model, as large as those of `like`."""
         module, device = self.loaded.module, self.loaded.device
         return MicroBatcher(module, device, like.world, like.share_prompts, like.tokens)
 
     def values(self, packed: PackedBatch) -> Tensor:
-        """The value before each trained token, (B, T)."""
         hidden_RSD = self.loaded.module(packed.inputs)
         hidden_ND = hidden_RSD.flatten(0, 1).index_select(0, packed.source_N)
         return scatter(self.head(hidden_ND), packed)
-
-    # --- updates
 
     def clear(self) -> None:
         self.optimiser.clear()
@@ -113,18 +104,13 @@ class CriticModel:
         names = [STATE + name for name in self.optimiser.names]
         return list(zip(names, tensors, strict=True))
 
-    # --- checkpoints
-
     def state(self) -> dict[str, Tensor]:
         return {STATE + name: tensor for name, tensor in self.optimiser.state().items()}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take what `state()` gave, bit for bit."""
-        own = {k.removeprefix(STATE): t for k, t in tensors.items() if k.startswith(STATE)}
-        self.optimiser.load(own)
+        self.optimiser.load(with_prefix(tensors, STATE))
 
     def write(self, folder: Path) -> None:
-        """The critic as a reward model's folder, for `policy.critic.path` of another run."""
         save_model(self.loaded, folder)
 
 
@@ -136,7 +122,10 @@ def _start(setup: Setup, path: str) -> LoadedModel:
     own = setup.trainable.loaded
     if path:
         folder = find_critic(path)
-        _check_vocabulary(own, Tokenizer.from_folder(folder), path)
+        what = f"policy.critic.path = '{path}'"
+        check_vocabulary(
+            own, Tokenizer.from_folder(folder), what, "A critic reads the policy's tokens"
+        )
         return load_model(folder, dtype=own.dtype, device=own.device)
     if setup.trainable.lora is not None:
         # The policy's own module has adapters; the critic is trained whole, from their sum.
@@ -149,20 +138,6 @@ def _start(setup: Setup, path: str) -> LoadedModel:
     return LoadedModel(
         copy.deepcopy(own.module), own.tokenizer, own.config, own.folder, name=own.name
     )
-
-
-def _check_vocabulary(own: LoadedModel, critic: Tokenizer, path: str) -> None:
-    odd = odd_token(own.tokenizer, critic)
-    if odd is not None:
-        there, here = (one.backend.token_to_id(odd) for one in (critic, own.tokenizer))
-        raise UserError(
-            f"policy.critic.path = '{path}' has another vocabulary than '{own.name}': token "
-            f"{odd!r} is {there} there and {here} here. A critic reads the "
-            "policy's tokens; take a model of the same family."
-        )
-
-
-# --- what a critic says of the rollouts of a step
 
 
 def token_tables(

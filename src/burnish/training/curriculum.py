@@ -1,14 +1,8 @@
 """Easy tasks first: stages by how often the start model fails at a task.
 
-    difficulty = [difficulty_of(values) for values in marks]     # of task_pool(tasks, 256)
-    stages = curriculum_stages(difficulty, (0.5, 0.8, 1.0), always=rare)
-    tasks = Curriculum(tasks, stages, seed=7, always=rare)
-    state = advance(state, score, patience=2, stages=len(tasks.stages))    # after an evaluation
-    tasks.stage = state.stage
-
-Task i of the pool is the i-th training task of the set. What a stage draws follows from the seed,
-the stage and the index, so a resumed run needs the `CurriculumState` and nothing else. After AFRL
-(arXiv 2602.10006), whose stages were not readable; what fixes them here is ours.
+What a stage draws follows from the seed, the stage and the index, so a resumed run needs the
+`CurriculumState` and nothing else. After AFRL (arXiv 2602.10006), whose stages were not readable; what
+fixes them here is ours.
 """
 
 from __future__ import annotations
@@ -18,11 +12,11 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
+from burnish.boundary import Count, Share
 from burnish.config.schema import Curriculum as CurriculumConfig
 from burnish.errors import StoreError, UserError
 from burnish.records import Task
@@ -32,11 +26,6 @@ from burnish.tasks.base import TaskSet, epoch_order, in_epoch
 
 REPLAY = 0.2
 """Share of the draws of a later stage that come from the stages before it."""
-
-
-def task_pool(tasks: TaskSet, size: int) -> list[Task]:
-    """The first `size` training tasks, each once: what is measured and then dealt to stages."""
-    return [tasks.train(i) for i in range(min(size, tasks.train_size or size))]
 
 
 def curriculum_stages(
@@ -53,29 +42,20 @@ def curriculum_stages(
     if not thresholds or not is_rising or not all(0 <= t <= 1 for t in thresholds):
         raise ValueError(f"thresholds: got {list(thresholds)}, expected rising numbers in 0 to 1")
     everywhere = set(always or ())
-    unknown = sorted(i for i in everywhere if not 0 <= i < len(difficulty))
-    if unknown:
-        raise ValueError(f"always: got {unknown[0]}, expected positions below {len(difficulty)}")
     measured = [math.nan if d is None else float(d) for d in difficulty]
-    for position, value in enumerate(measured):
-        if not (math.isnan(value) or 0 <= value <= 1):
-            raise ValueError(f"difficulty: task {position} has {value}, expected 0 to 1")
-    stages = []
-    for stage, threshold in enumerate(thresholds, start=1):
-        is_last = stage == len(thresholds)
-        stages.append(
-            tuple(
-                i
-                for i, value in enumerate(measured)
-                if value <= threshold or i in everywhere or (is_last and math.isnan(value))
-            )
+    return [
+        tuple(
+            i
+            for i, value in enumerate(measured)
+            if value <= threshold
+            or i in everywhere
+            or (threshold == thresholds[-1] and math.isnan(value))
         )
-    return stages
+        for threshold in thresholds
+    ]
 
 
 class Curriculum:
-    """A task set that draws from one stage of another one."""
-
     def __init__(
         self,
         tasks: TaskSet,
@@ -93,7 +73,13 @@ class Curriculum:
         self.seed = seed
         self.replay = replay
         self.stage = 0
-        self.stages = _growing(stages, everywhere)
+        self.stages: list[tuple[int, ...]] = []
+        seen: set[int] = set()
+        for given in map(set, stages):  # the first may hold `always` alone
+            seen |= everywhere & given
+            if given - seen or (given and not self.stages):
+                self.stages.append(tuple(sorted(seen | given)))
+            seen |= given
         if not self.stages:
             raise UserError(
                 f"curriculum: no task of '{tasks.name}' is easy enough for any stage; raise "
@@ -151,10 +137,10 @@ class Curriculum:
 
 
 class CurriculumState(Struct, frozen=True):
-    stage: Annotated[int, Meta(ge=0)] = 0
+    stage: Count = 0
     best: float | None = None
     """The score that the next ones are compared with; None before the first evaluation."""
-    stale: Annotated[int, Meta(ge=0)] = 0
+    stale: Count = 0
     """Evaluations since then that did not gain enough."""
 
 
@@ -185,75 +171,48 @@ def advance(
 
 
 def difficulty_of(values: Iterable[float | None], passing: float = 1.0) -> float | None:
-    """1 - pass rate over the answers that have a value; None where none has."""
     known = [value for value in values if value is not None]
     return 1.0 - sum(value >= passing for value in known) / len(known) if known else None
 
 
-def _growing(stages: Sequence[Sequence[int]], everywhere: set[int]) -> list[tuple[int, ...]]:
-    """The stages that add a task to those before them; the first may hold `always` alone."""
-    kept: list[tuple[int, ...]] = []
-    seen: set[int] = set()
-    for stage in stages:
-        seen |= everywhere & set(stage)
-        if set(stage) - seen or (stage and not kept):
-            kept.append(tuple(sorted(seen | set(stage))))
-        seen |= set(stage)
-    return kept
-
-
 FILE = "curriculum.json"
-
-Measure = Callable[[Sequence[Task]], list[float | None]]
-"""The difficulty of each task, None where it could not be measured."""
 
 
 def open_curriculum(
     folder: Path,
     config: CurriculumConfig,
     tasks: TaskSet,
-    measure: Measure,
+    measure: Callable[[Sequence[Task]], list[float | None]],
     seed: int,
     *,
     keeps: bool = True,
 ) -> Curriculum:
     """The stages of a run; difficulties that an earlier start measured are read back.
 
-    Of several processes, one `keeps` what they measured together.
+    `measure` has None for a task that could not be measured. Of several processes, one `keeps` what
+    they measured together.
     """
-    pool = task_pool(tasks, config.pool)
-    difficulty = _kept(folder / FILE, len(pool))
-    if difficulty is None:
+    pool = [tasks.train(i) for i in range(min(config.pool, tasks.train_size or config.pool))]
+    path, shares = folder / FILE, list[Share | None]
+    if path.is_file():
+        try:
+            difficulty = msgspec.json.decode(path.read_bytes(), type=shares)
+            if len(difficulty) != len(pool):
+                raise msgspec.ValidationError(f"expected {len(pool)} numbers")
+        except (OSError, msgspec.MsgspecError, RecursionError) as error:
+            raise StoreError(
+                f"{path} cannot be read ({error}); remove it to measure the tasks again"
+            ) from error
+    else:
         difficulty = measure(pool)
         if keeps:
-            write_file(folder / FILE, msgspec.json.encode(difficulty))
-    always = _always(config.always, pool)
+            write_file(path, msgspec.json.encode(difficulty))
+    field, _, value = config.always.partition("=")
+    always = [i for i, task in enumerate(pool) if field and str(task.fields.get(field)) == value]
+    if field and not always:
+        raise UserError(
+            f"curriculum.always is '{config.always}', and none of the {len(pool)} tasks of the pool "
+            "has that value; correct it, or raise curriculum.pool"
+        )
     stages = curriculum_stages(difficulty, config.thresholds, always)
     return Curriculum(tasks, stages, seed=seed, replay=config.replay, always=always)
-
-
-def _kept(path: Path, tasks: int) -> list[float | None] | None:
-    if not path.is_file():
-        return None
-    try:
-        kept = msgspec.json.decode(path.read_bytes(), type=list[float | None])
-        if len(kept) != tasks or not all(d is None or 0 <= d <= 1 for d in kept):
-            raise msgspec.ValidationError(f"expected {tasks} numbers from 0 to 1")
-        return kept
-    except (OSError, msgspec.MsgspecError, RecursionError) as error:
-        raise StoreError(
-            f"{path} cannot be read ({error}); remove it to measure the tasks again"
-        ) from error
-
-
-def _always(rule: str, pool: Sequence[Task]) -> list[int]:
-    if not rule:
-        return []
-    field, _, value = rule.partition("=")
-    found = [i for i, task in enumerate(pool) if str(task.fields.get(field)) == value]
-    if not found:
-        raise UserError(
-            f"curriculum.always is '{rule}', and none of the {len(pool)} tasks of the pool has that "
-            "value; correct it, or raise curriculum.pool"
-        )
-    return found

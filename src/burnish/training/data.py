@@ -1,17 +1,9 @@
 """What a run reads: its task sets, the cursor into them, and demonstrations as trajectories.
 
-    experts = Experts(tasks, tokenizer, seed=7, by="rule")
-    experts.take(step, 16)
-
-Demonstrations are a field of the tasks. What a step takes follows from the seed and the step
-alone, whatever the rollouts of the step are about, so there is nothing to save. With `by`, the
-values of another field take turns: a rule that one task in a thousand shows is imitated as often
-as the common ones.
-
-Held-back demonstrations are measured and never imitated. They are held-out tasks where these have
-demonstrations; else training tasks, never more than half of the questions of any stratum, so that a
-rare rule is still imitated. Which ones follows from the questions alone: runs of different seeds
-measure the same.
+What a step takes of demonstrations follows from the seed and the step alone. With `by`, the values of
+another field take turns: a rule that one task in a thousand shows is imitated as often as the common
+ones. Held-back demonstrations are measured and never imitated; which ones follows from the questions
+alone, so runs of different seeds measure the same.
 """
 
 from __future__ import annotations
@@ -40,7 +32,6 @@ from burnish.tasks.config import build as build_tasks
 from burnish.tasks.files import File
 
 PROMPTS_MEASURED = 512
-"""Tasks whose prompts are measured before the first step."""
 ROUND = 16
 """What a chosen limit of tokens is a multiple of."""
 LEAST_ANSWER = 32
@@ -49,14 +40,11 @@ LEAST_ANSWER = 32
 
 @dataclass
 class Data:
-    """Opens the task sets of a run, each once; all that are opened count for the fingerprint."""
-
     config: TaskConfig
     seed: int
     root: Path = Path()
     """Where relative paths start."""
     rewards: tuple[str, ...] = ()
-    """Names of the run's rewards."""
     pictures: tuple[str, ...] = ()
     """Fields of task files with images that are no part of a prompt."""
     strata: dict[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict, init=False)
@@ -93,14 +81,12 @@ class Cursor:
 
     tasks: TaskSet
     length_of: Callable[[Task], int]
-    """Prompt length in tokens."""
     max_prompt_tokens: int
     drop_overlong: bool
     position: int = 0
     prepare: Callable[[Sequence[Task]], None] | None = None
     """Begins what can be done for coming tasks beside everything else, such as their images."""
     _ahead: dict[int, Task] = field(default_factory=dict, init=False)
-    """Tasks drawn before their turn, by position."""
 
     def fits(self, task: Task) -> bool:
         return self.length_of(task) <= self.max_prompt_tokens
@@ -110,25 +96,24 @@ class Cursor:
         self._ahead.clear()
 
     def look_ahead(self, count: int) -> None:
-        """Draw and measure tasks while a GPU is busy; what `take` gives does not change."""
         self.prefetch(count)
-        for position in range(self.position, self.position + count):
-            if position not in self._ahead:
-                self._ahead[position] = self.tasks.train(position)
-            self.length_of(self._ahead[position])
+        for task in self._coming(count):
+            self.length_of(task)
 
     def prefetch(self, count: int) -> None:
-        """Draw tasks and begin to prepare them, where a model has something to prepare."""
-        if self.prepare is None:
-            return
+        """Begin to prepare coming tasks, where a model has something to prepare."""
+        if self.prepare is not None:
+            self.prepare(self._coming(count))
+
+    def _coming(self, count: int) -> list[Task]:
+        """Drawn before their turn; what `take` gives does not change."""
         places = range(self.position, self.position + count)
         for position in places:
             if position not in self._ahead:
                 self._ahead[position] = self.tasks.train(position)
-        self.prepare([self._ahead[position] for position in places])
+        return [self._ahead[position] for position in places]
 
     def peek(self, count: int) -> list[Task]:
-        """The tasks that `take(count)` would give; nothing moves."""
         begun = self.position
         try:
             return self.take(count)
@@ -136,7 +121,6 @@ class Cursor:
             self.position = begun
 
     def take(self, count: int) -> list[Task]:
-        """The next `count` tasks that fit."""
         taken: list[Task] = []
         refused = 0
         while len(taken) < count:
@@ -191,9 +175,7 @@ class PromptReport:
     looked_at: int
     longest: int
     overlong: list[tuple[str, int]] = field(default_factory=list)
-    """Task id and tokens, longest first."""
     note: str = ""
-    """What the lengths do not count, in words."""
 
 
 def measure_prompts(
@@ -203,9 +185,7 @@ def measure_prompts(
 
     Prompts over the limit are refused, unless they are to be dropped; None: there is no limit.
     """
-    count = (
-        PROMPTS_MEASURED if tasks.train_size is None else min(PROMPTS_MEASURED, tasks.train_size)
-    )
+    count = min(PROMPTS_MEASURED, tasks.train_size or PROMPTS_MEASURED)
     lengths = [(task.id, length_of(task)) for task in tasks.sample(count)]
     over = sorted((x for x in lengths if limit is not None and x[1] > limit), key=lambda x: -x[1])
     if over and (not drop_overlong or len(over) == tasks.train_size):
@@ -219,7 +199,6 @@ def measure_prompts(
 
 
 LOOK = 4096
-"""Training tasks of an endless set that are looked through for demonstrations."""
 
 
 class Experts:
@@ -254,6 +233,8 @@ class Experts:
         self.max_tokens = max_tokens
         self.end = end_of_turn(tokenizer)
         self.exclude = frozenset(exclude)
+        self.held: tuple[Task, ...] = ()
+        """Demonstrations that are measured and never drawn."""
         self.strata = strata or self._find(by, tasks.train_size or look)
         # The walks of all strata at once, and the next round of one of them.
         self._order = lru_cache(maxsize=2 * len(self.strata) + 2)(epoch_order.__wrapped__)
@@ -275,13 +256,20 @@ class Experts:
         return [self.as_trajectory(task, i) for i, task in enumerate(tasks)]
 
     def draw(self, step: int, count: int) -> list[Task]:
-        return [self._task(step * count + place) for place in range(count)]
+        names, found = tuple(self.strata), []
+        for number in range(step * count, (step + 1) * count):
+            turn, place = divmod(number, len(names))
+            name = names[self._order(derive(self.seed, "strata"), turn, len(names))[place]]
+            positions = self.strata[name]
+            lap, place = divmod(turn, len(positions))
+            chosen = self._order(derive(self.seed, "stratum", name), lap, len(positions))[place]
+            found.append(self.tasks.train(positions[chosen]))
+        return found
 
     def has_answers(self, task: Task) -> bool:
         return bool(text_of(task.fields.get(self.field)))
 
     def _find(self, by: str, size: int) -> dict[str, tuple[int, ...]]:
-        """Positions in the task stream of each stratum, by name and in the order of names."""
         found: dict[str, list[int]] = {}
         for position, task in enumerate(self.tasks.sample(size)):
             if not self.has_answers(task):
@@ -298,7 +286,6 @@ class Experts:
         return {name: tuple(found[name]) for name in sorted(found)}
 
     def keep(self, fits: Callable[[Task], bool]) -> int:
-        """Draw only what fits from now on; how many demonstrations were left out."""
         positions = {place for own in self.strata.values() for place in own}
         bad = {place for place in positions if not fits(self.tasks.train(place))}
         if len(bad) == len(positions):
@@ -310,17 +297,7 @@ class Experts:
         self.strata = {name: own for name, own in kept.items() if own}
         return len(bad)
 
-    def _task(self, number: int) -> Task:
-        names = tuple(self.strata)
-        turn, place = divmod(number, len(names))
-        name = names[self._order(derive(self.seed, "strata"), turn, len(names))[place]]
-        positions = self.strata[name]
-        lap, place = divmod(turn, len(positions))
-        chosen = self._order(derive(self.seed, "stratum", name), lap, len(positions))[place]
-        return self.tasks.train(positions[chosen])
-
     def as_trajectory(self, task: Task, draw: int) -> Trajectory:
-        """The demonstration of one task; `draw` tells it from others of the same step."""
         text = text_of(task.fields[self.field])
         with naming_task(task):
             spans = answer_spans(self.tokenizer, task.messages, text, self.end)
@@ -363,11 +340,7 @@ def strata_of(value: Any) -> list[str]:
     return sorted({text_of(one) for one in values}) or [""]
 
 
-# --- the demonstrations of a run
-
-
 def missing_field(tasks: TaskSet, name: str, key: str) -> Iterator[str]:
-    """A line where the tasks lack a field; `key` is the setting that names it."""
     if name not in tasks.fields:
         known = ", ".join(sorted(tasks.fields)) or "none"
         hint = did_you_mean(name, tasks.fields)
@@ -378,8 +351,10 @@ def open_experts(
     config: Config, data: Data, tokenizer: Tokenizer, seeds: Seeds, by: str = ""
 ) -> Experts:
     """Demonstrations of a run without those held back; with `by`, its values take turns."""
-    tasks = data.open(config.experts.task)
-    held = held_back(config, tasks)
+    tasks, term = data.open(config.experts.task), config.policy.imitation
+    held = None
+    if term is not None and term.schedule == "adaptive":  # no part of a run imitates these
+        held = hold_back(tasks, term, config.experts.field)
     found = Experts(
         tasks,
         tokenizer,
@@ -391,15 +366,8 @@ def open_experts(
     )
     # Looking through an endless set takes seconds, and stages look through the same one.
     data.strata[by] = found.strata
+    found.held = held.tasks if held else ()
     return found
-
-
-def held_back(config: Config, tasks: TaskSet) -> HeldBack | None:
-    """The demonstrations that no part of a run imitates, where a schedule measures them."""
-    term = config.policy.imitation
-    if term is None or term.schedule != "adaptive":
-        return None
-    return hold_back(tasks, term, config.experts.field)
 
 
 class HeldBack(NamedTuple):
@@ -412,8 +380,18 @@ def hold_back(tasks: TaskSet, term: SFT, field: str) -> HeldBack:
     """The demonstrations to measure, the strata of `term.by` in turn, as far as each lasts."""
     chosen = list(_in_turn(_by_stratum(tasks.held_out(LOOK), term.by, field)))
     if not chosen:
-        shown = tasks.sample(tasks.train_size or LOOK)
-        chosen = list(_leaving_half(_by_stratum(shown, term.by, field)))
+        # As long as half of every stratum that a task belongs to is left.
+        strata = _by_stratum(tasks.sample(tasks.train_size or LOOK), term.by, field)
+        free = {name: len(own) // 2 for name, own in strata.items()}
+        homes: dict[str, list[str]] = {}
+        for name, own in strata.items():
+            for task in own:
+                homes.setdefault(task.id, []).append(name)
+        for task in _in_turn(strata):
+            if all(free[name] > 0 for name in homes[task.id]):
+                chosen.append(task)
+                for name in homes[task.id]:
+                    free[name] -= 1
     if not chosen:
         raise UserError(
             f"the `sft` term's schedule is 'adaptive', and task set '{tasks.name}' has no "
@@ -444,24 +422,9 @@ def _by_stratum(tasks: Sequence[Task], by: str, field: str) -> dict[str, list[Ta
 
 
 def _in_turn(strata: dict[str, list[Task]]) -> Iterator[Task]:
-    """One of each stratum, then the next of each; a task of several strata comes once."""
     seen: set[str] = set()
     for place in range(max(map(len, strata.values()), default=0)):
         for tasks in strata.values():
             if place < len(tasks) and tasks[place].id not in seen:
                 seen.add(tasks[place].id)
                 yield tasks[place]
-
-
-def _leaving_half(strata: dict[str, list[Task]]) -> Iterator[Task]:
-    """The same, as long as half of every stratum that a task belongs to is left."""
-    free = {name: len(tasks) // 2 for name, tasks in strata.items()}
-    homes: dict[str, list[str]] = {}
-    for name, tasks in strata.items():
-        for task in tasks:
-            homes.setdefault(task.id, []).append(name)
-    for task in _in_turn(strata):
-        if all(free[name] > 0 for name in homes[task.id]):
-            for name in homes[task.id]:
-                free[name] -= 1
-            yield task

@@ -1,8 +1,7 @@
 """One process or several: the same loop, the same result up to the order of float additions.
 
-Every process samples and scores its share of the groups, all exchange what they collected, each
-takes its share of the backward passes, and gradient sums are added up over processes. Start with
-`accelerate launch -m burnish.cli train ...`; a single process never imports accelerate.
+Every process samples and scores its share of the groups, all exchange what they collected, and
+gradient sums are added up. A single process never imports accelerate.
 """
 
 from __future__ import annotations
@@ -22,17 +21,11 @@ Item = TypeVar("Item")
 
 
 def world_size() -> int:
-    """How many processes the launcher says there are."""
-    return _number("WORLD_SIZE", 1)
+    return int(os.environ.get("WORLD_SIZE") or 1)
 
 
 def local_rank() -> int:
-    """Which of this machine's processes the launcher says that this one is."""
-    return _number("LOCAL_RANK", 0)
-
-
-def _number(name: str, default: int) -> int:
-    return int(os.environ.get(name) or default)
+    return int(os.environ.get("LOCAL_RANK") or 0)
 
 
 @dataclass(frozen=True)
@@ -71,7 +64,6 @@ class World:
         return [item for _, item in everything]
 
     def add(self, tensors: Sequence[Tensor]) -> None:
-        """Sum tensors over processes, in place."""
         if self.size > 1:
             with self._at("all_reduce"):
                 for tensor in tensors:
@@ -89,6 +81,11 @@ class World:
             pairs = gather_object([(key, value.cpu().clone()) for key, value in found.items()])
         return {key: value.to(device) for key, value in pairs}
 
+    def stacked(self, found: dict[int, Tensor], count: int) -> Tensor:
+        """The rows 0 to `count` that all processes found together, (count, ...)."""
+        merged = self.merge(found)
+        return torch.stack([merged[i] for i in range(count)])
+
     def differing(self, facts: Mapping[str, Any]) -> dict[int, list[str]]:
         """Processes whose facts are not those of the first one, with the names that differ."""
         if self.size == 1:
@@ -105,7 +102,6 @@ class World:
         return {rank: sorted(names) for rank, names in found.items() if names}
 
     def first(self, value: Item) -> Item:
-        """The first process's value, in every process."""
         if self.size == 1:
             return value
         from accelerate.utils import gather_object
@@ -123,11 +119,9 @@ class World:
         return found
 
     def wait(self) -> None:
-        """Until every process is here."""
         if self.size > 1:
             with self._at("barrier"):
                 torch.distributed.barrier()
 
     def _at(self, what: str) -> AbstractContextManager[object]:
-        """Around a call that waits for the other processes."""
         return waiting_for(f"process {self.rank} at {what}")

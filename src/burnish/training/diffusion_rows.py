@@ -1,13 +1,8 @@
 """Rows of masked diffusion: the settings of their noise, where they come from, and their losses.
 
-    rows = open_rows(setup, settings, module)
-    rows.train(step), rows.held_out(64)             # TokenRow: ids, what may be masked, documents
-    rows.bits(step_rows, nats)                      # of a corpus: bits per byte
-
-Rows come from tasks with demonstrations or texts, or from a corpus. Those of a corpus are those of
-pre-training (`training/packed_text.py`), one token on: a document is its tokens and the boundary
-behind it, which is so learned as the end of a text. What a row gets follows from its own field of
-uniform numbers; all rows are masked at once.
+Rows of a corpus are those of pre-training (`training/packed_text.py`), one token on: a document is its
+tokens and the boundary behind it, which is so learned as the end of a text. What a row gets follows
+from its own field of uniform numbers; all rows are masked at once.
 """
 
 from __future__ import annotations
@@ -47,15 +42,9 @@ from burnish.models.masked_diffusion.samplers import (
     probe_table,
 )
 from burnish.records import Message, Task
-from burnish.training.algorithm import Preparation, Setup
+from burnish.training.algorithm import Setup
 from burnish.training.data import open_experts, text_of
-from burnish.training.packed_text import (
-    PackedText,
-    Sequences,
-    corpus_of,
-    ended_document_starts,
-)
-from burnish.training.token_cache import READING
+from burnish.training.packed_text import PackedText, Sequences, ended_document_starts, packed_text
 from burnish.training.update import MicroBatcher
 
 FITTED = (
@@ -114,7 +103,6 @@ def setting_faults(settings: DiffusionTrain) -> Iterator[str]:
 
 
 def canvas_of(settings: DiffusionTrain) -> int:
-    """The canvas that answers are filled to; text is never filled."""
     return settings.canvas if settings.on == "answers" else 0
 
 
@@ -169,9 +157,7 @@ def noise_of(settings: DiffusionTrain, tokenizer: Tokenizer | None) -> Noise:
 logger = logging.getLogger(__name__)
 
 TEXTS = 4096
-"""Texts whose tokens are remembered."""
 LOOKED_AT = 16
-"""Rows whose lengths are measured."""
 
 
 class Bits(NamedTuple):
@@ -179,7 +165,6 @@ class Bits(NamedTuple):
     unigram: float
     """By the frequencies of single tokens in the training text."""
     size: float
-    """Bytes of the rows."""
 
 
 class Rows(ABC):
@@ -189,17 +174,14 @@ class Rows(ABC):
     def __init__(self, setup: Setup, settings: DiffusionTrain, module: Decoder) -> None:
         self.setup, self.settings, self.module = setup, settings, module
         self.tokenizer = setup.trainable.loaded.tokenizer
-        self.longest = module.max_positions
-        mask = module.architecture.mask_id
-        assert mask is not None
-        self.mask = mask
-        if settings.on == "text" and settings.sequence > self.longest:
-            self._refuse("sequence", settings.sequence)
-
-    def _refuse(self, key: str, size: int) -> None:
-        raise UserError(
-            f"train.{key} is {size}; the model reads {self.longest} tokens. Lower train.{key}"
-        )
+        self.longest, self.mask = module.max_positions, mask_of(module)
+        self.canvas = canvas_of(settings)
+        size = settings.sequence if settings.on == "text" else self.canvas
+        if size > self.longest:
+            key = "sequence" if settings.on == "text" else "canvas"
+            raise UserError(
+                f"train.{key} is {size}; the model reads {self.longest} tokens. Lower train.{key}"
+            )
 
     @abstractmethod
     def train(self, step: int) -> list[TokenRow]:
@@ -217,17 +199,6 @@ class Rows(ABC):
     def longest_row(self) -> tuple[int, int]:
         """Tokens of the longest prompt and of the longest answer, of some rows."""
 
-    def prepare(self) -> Iterator[Preparation]:
-        return iter(())
-
-    def bits(self, rows: Sequence[TokenRow], nats: float) -> Bits | None:
-        """A loss over all tokens of some rows as bits a byte; None where bytes are not known."""
-        return None
-
-    def epochs(self, steps: int) -> float | None:
-        """How often so many steps read everything; None where there is no end."""
-        return None
-
     def checked(self, row: TokenRow, what: str, remedy: str) -> TokenRow:
         """Refuse a row in which the mask token would have to be predicted."""
         if row.has_target(self.mask):
@@ -238,13 +209,11 @@ class Rows(ABC):
         return row
 
 
-def open_rows(setup: Setup, settings: DiffusionTrain, module: Decoder) -> Rows:
-    """A corpus where the settings name one, else the run's tasks."""
-    kind = CorpusRows if settings.sources else TaskRows
-    return kind(setup, settings, module)
-
-
-# --- a corpus
+def mask_of(module: Decoder) -> int:
+    """The mask token of a masked diffusion model."""
+    found = module.architecture.mask_id
+    assert found is not None
+    return found
 
 
 class CorpusRows(Rows):
@@ -252,18 +221,7 @@ class CorpusRows(Rows):
 
     def __init__(self, setup: Setup, settings: DiffusionTrain, module: Decoder) -> None:
         super().__init__(setup, settings, module)
-        self.text = PackedText(
-            corpus_of(settings, setup.data.root),
-            self.tokenizer,
-            held_out=settings.held_out_share,
-            length=settings.sequence,
-            world=setup.world,
-            seed=setup.seeds.for_("text"),
-        )
-
-    def prepare(self) -> Iterator[Preparation]:
-        steps, rows = self.setup.steps, self.settings.batch
-        yield Preparation(READING, lambda: self.text.prepare(steps, rows))
+        self.text = packed_text(setup, settings)
 
     def train(self, step: int) -> list[TokenRow]:
         return self._rows(self.text.batch(step, self.settings.batch))
@@ -279,30 +237,22 @@ class CorpusRows(Rows):
         return 0, self.settings.sequence
 
     def _rows(self, found: Sequences) -> list[TokenRow]:
-        ids_RS = found.targets
+        ids_RS, corpus = found.targets, self.text.corpus.name
         starts_RS = ended_document_starts(ids_RS, self.text.tokens.boundary)
         every = np.ones(ids_RS.shape[1], bool)
-        rows = [
-            TokenRow(name, tuple(ids), every, own if self.settings.separate else None)
-            for name, ids, own in zip(found.names, ids_RS.tolist(), starts_RS, strict=True)
-        ]
-        return [
-            self.checked(row, f"{self.text.corpus.name}, {row.id}: it", "Take it out of the text")
-            for row in rows
-        ]
+        rows = []
+        for name, ids, own in zip(found.names, ids_RS.tolist(), starts_RS, strict=True):
+            row = TokenRow(name, tuple(ids), every, own if self.settings.separate else None)
+            rows.append(self.checked(row, f"{corpus}, {name}: it", "Take it out of the text"))
+        return rows
 
     def bits(self, rows: Sequence[TokenRow], nats: float) -> Bits | None:
+        """A loss over all tokens of some rows as bits a byte; None where bytes are not known."""
         ids = np.concatenate([np.array(row.ids) for row in rows])
         size = self.text.bytes_of(ids)
         if not size:
             return None
         return Bits(nats / math.log(2) / size, self.text.unigram_bits(ids) / size, size)
-
-    def epochs(self, steps: int) -> float | None:
-        return self.text.epochs(steps * self.settings.batch)
-
-
-# --- tasks
 
 
 class TaskRows(Rows):
@@ -311,12 +261,19 @@ class TaskRows(Rows):
         self.experts = open_experts(
             setup.config, setup.data, self.tokenizer, setup.seeds, settings.by
         )
-        self.canvas = canvas_of(settings)
         self._text_ids = lru_cache(TEXTS)(self.tokenizer.encode_data)
-        if self.canvas > self.longest:
-            self._refuse("canvas", self.canvas)
-        if settings.on == "answers":
-            self._leave_out_long()
+        # Stages of a run with this model look through the same tasks.
+        strata, key = setup.data.strata, f"{settings.by} within {self.longest}"
+        if settings.on == "answers" and key in strata:
+            self.experts.strata = strata[key]
+        elif settings.on == "answers":
+            if left_out := self.experts.keep(self._fits):
+                logger.warning(
+                    "experts: %d demonstrations have more than %d tokens with their prompts, which "
+                    "is what the model reads; they are left out.",
+                    *(left_out, self.longest),
+                )
+            strata[key] = self.experts.strata
 
     def train(self, step: int) -> list[TokenRow]:
         tasks = self.experts.draw(step, self.settings.batch)
@@ -336,44 +293,37 @@ class TaskRows(Rows):
         return max(row.prompt for row in shown), max(row.count for row in shown)
 
     def row(self, task: Task, draw: int, seed: int = 0) -> TokenRow:
-        """What is learned of one task; with `syntax`, some of its prompt too."""
-        found = self.plain_row(task, draw, seed)
-        return self._with_syntax(found, (seed, draw)) if self.settings.syntax else found
+        """The plain row; with `syntax`, syntax tokens of the prompt and a share of its others may be
+        masked too (SyRM)."""
+        row, settings = self.plain_row(task, draw, seed), self.settings
+        if not settings.syntax:
+            return row
+        texts = [self.tokenizer.backend.id_to_token(token) or "" for token in row.ids[: row.prompt]]
+        marks = row.eligible.copy()
+        marks[: row.prompt] |= np.array(syntax_eligible.plain(texts, settings.syntax))
+        if settings.syntax_rest:
+            drawn = np.random.default_rng((seed, draw)).random(row.prompt)
+            marks[: row.prompt] |= drawn < settings.syntax_rest
+        return replace(row, eligible=marks)
 
     def plain_row(self, task: Task, draw: int, seed: int = 0) -> TokenRow:
         """The answer of a task behind its prompt, or a window of its text."""
+        field, end = self.experts.field, self.experts.end
         if self.settings.on == "answers":
             found = answer_row(
                 self.experts.as_trajectory(task, draw),
                 canvas=self.canvas,
-                end=next(iter(self.experts.end), None),
+                end=next(iter(end), None),
                 mask=self.mask,
                 longest=self.longest,
             )
         else:
-            text = text_of(task.fields[self.experts.field])
-            ids = [*self._text_ids(text), *self.experts.end]
+            ids = [*self._text_ids(text_of(task.fields[field])), *end]
             size = self.settings.sequence
             start = seed % -(-len(ids) // size) * size
             own = tuple(ids[start : start + size])
             found = TokenRow(f"{task.id}.text{draw}", own, np.ones(len(own), bool))
-        return self.checked(
-            found, f"task {task.id}: its '{self.experts.field}'", "Leave the task out"
-        )
-
-    def _leave_out_long(self) -> None:
-        # Stages of a run with this model look through the same tasks.
-        strata, key = self.setup.data.strata, f"{self.settings.by} within {self.longest}"
-        if key in strata:
-            self.experts.strata = strata[key]
-        elif left_out := self.experts.keep(self._fits):
-            logger.warning(
-                "experts: %d demonstrations have more than %d tokens with their prompts, which is what "
-                "the model reads; they are left out.",
-                left_out,
-                self.longest,
-            )
-        strata[key] = self.experts.strata
+        return self.checked(found, f"task {task.id}: its '{field}'", "Leave the task out")
 
     def _fits(self, task: Task) -> bool:
         """Whether a demonstration with its prompt is no longer than the model reads."""
@@ -393,38 +343,37 @@ class TaskRows(Rows):
         except UserError:  # a template for other messages: nothing is known without encoding
             return self.longest
 
-    def _with_syntax(self, row: TokenRow, seed: tuple[int, int]) -> TokenRow:
-        """Syntax tokens of the prompt, and a share of its others, may be masked too (SyRM)."""
-        texts = [self.tokenizer.backend.id_to_token(token) or "" for token in row.ids[: row.prompt]]
-        marks = row.eligible.copy()
-        assert self.settings.syntax
-        marks[: row.prompt] |= np.array(syntax_eligible.plain(texts, self.settings.syntax))
-        if self.settings.syntax_rest:
-            drawn = np.random.default_rng(seed).random(row.prompt)
-            marks[: row.prompt] |= drawn < self.settings.syntax_rest
-        return replace(row, eligible=marks)
-
 
 HELD_OUT_SEED = 20251118
 """Of the masks of every held-out loss, whatever the run's seed is."""
 
 
-class MaskedRows(NamedTuple):
-    noised: Noised
-    units: list[list[Unit]]
-    """Of each row, one for each pass; `number` is that of the row."""
-
-
 def mask_rows(
     noise: Noise, rows: Sequence[TokenRow], u_B: Tensor, fields: Sequence[Tensor], mask_id: int
-) -> MaskedRows:
-    """Rows under the masks of their rates' uniform numbers (B,) and their own fields, (F, L) each."""
+) -> tuple[Noised, list[list[Unit]]]:
+    """Rows under the masks of their rates' uniform numbers (B,) and their own fields, (F, L) each.
+
+    And the units of each row, one for each pass.
+    """
     ids_BL, eligible_BL = _padded(rows, mask_id)
     u_FBL = torch.ones((noise.masks.fields, *ids_BL.shape), dtype=torch.float64)
     for i, (row, field_FL) in enumerate(zip(rows, fields, strict=True)):
         u_FBL[:, i, : len(row.ids)] = field_FL
     noised = noise.corrupt(ids_BL, eligible_BL, u_B, u_FBL, mask_id)
-    return MaskedRows(noised, _units(noised, rows))
+    return noised, _units(noised, rows)
+
+
+def _units(noised: Noised, rows: Sequence[TokenRow]) -> list[list[Unit]]:
+    """Of each row, one for each pass; `number` is that of the row."""
+    found: list[list[Unit]] = [[] for _ in rows]
+    for one in noised.passes:
+        by_token = one.chance_BX if one.chance_BX.ndim > 1 else one.chance_BX[:, None]
+        chance_BL = np.broadcast_to(by_token.numpy(), one.mask_BL.shape)
+        mask_BL = one.mask_BL.numpy()
+        for i, row in enumerate(rows):
+            size = len(row.ids)
+            found[i].append(unit_of(row, mask_BL[i, :size], chance_BL[i, :size], number=i))
+    return found
 
 
 def _padded(rows: Sequence[TokenRow], mask_id: int) -> tuple[Tensor, Tensor]:
@@ -437,26 +386,6 @@ def _padded(rows: Sequence[TokenRow], mask_id: int) -> tuple[Tensor, Tensor]:
     return ids_BL, eligible_BL
 
 
-def _units(noised: Noised, rows: Sequence[TokenRow]) -> list[list[Unit]]:
-    plain = [
-        (one.mask_BL.numpy(), _by_token(one.chance_BX, one.mask_BL.shape)) for one in noised.passes
-    ]
-    return [
-        [
-            unit_of(row, mask_BL[i, : len(row.ids)], chance_BL[i, : len(row.ids)], number=i)
-            for mask_BL, chance_BL in plain
-        ]
-        for i, row in enumerate(rows)
-    ]
-
-
-def _by_token(
-    chance_BX: Tensor, shape: torch.Size
-) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    chance_BL = chance_BX[:, None] if chance_BX.ndim == 1 else chance_BX
-    return np.broadcast_to(chance_BL.numpy(), shape)
-
-
 @torch.no_grad()
 def held_out_losses(
     module: Decoder, rows: Sequence[TokenRow], masks: int, batches: MicroBatcher
@@ -466,8 +395,8 @@ def held_out_losses(
     u_N, u_1NL = evaluation_uniforms(len(rows) * masks, longest, HELD_OUT_SEED)
     repeated = [row for row in rows for _ in range(masks)]
     fields = [u_1NL[:, n, : len(row.ids)] for n, row in enumerate(repeated)]
-    found = mask_rows(build_noise(), repeated, u_N, fields, _mask_id(module))
-    loss_N = losses_of(module, [own[0] for own in found.units], batches)
+    _, units = mask_rows(build_noise(), repeated, u_N, fields, mask_of(module))
+    loss_N = losses_of(module, [own[0] for own in units], batches)
     return loss_N.view(len(rows), masks).mean(1).tolist()
 
 
@@ -481,7 +410,7 @@ def probed_losses(
     noise: Noise,
 ) -> Probe:
     """Losses [row, rate, mask] on a grid of rates; delimiters as in training."""
-    mask_id = _mask_id(module)
+    mask_id = mask_of(module)
     ids_XL, eligible_XL = _padded(rows, mask_id)
 
     def losses(noised: Noised, row_N: Tensor) -> Tensor:
@@ -501,11 +430,4 @@ def losses_of(module: Decoder, units: Sequence[Unit], batches: MicroBatcher) -> 
     for some in passes(batches.world.share(units), batches.tokens):
         loss_U = unit_losses(module, some, batches.device).double().cpu()
         found |= {unit.number: value for unit, value in zip(some, loss_U, strict=True)}
-    merged = batches.world.merge(found)
-    return torch.stack([merged[n] for n in range(len(units))])
-
-
-def _mask_id(module: Decoder) -> int:
-    found = module.architecture.mask_id
-    assert found is not None
-    return found
+    return batches.world.stacked(found, len(units))

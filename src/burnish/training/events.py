@@ -1,9 +1,7 @@
 """What a training run says while it works, and how long it still takes; the command line shows it.
 
-Time is told from steps and evaluations that were done: answers end early, rewards wait for judges and
-other programs share the machine, so that no arithmetic knows it. A slow step is told of at once (of a
-short run the second one), quick ones after a few; told again only when the end moves out of the
-interval that was given.
+Time is told from steps and evaluations that were done: no arithmetic knows when answers end or judges
+reply. It is told again only when the end moves out of the interval that was given.
 """
 
 from __future__ import annotations
@@ -39,7 +37,6 @@ class Work(NamedTuple):
     evaluations: int = 0
     saves: int = 0
     stage: str = ""
-    """Name of the stage; empty for the main training."""
     later: int = 0
     """Steps of later stages and of the main training, of which nothing is known yet."""
 
@@ -51,9 +48,7 @@ class TimeLeft:
     low_s: float
     high_s: float
     measured: int
-    """Steps that it was told from."""
     step: int
-    """Steps of the stage that are done."""
     work: Work
     unknown: int = 0
     """Evaluations ahead, none of which was measured."""
@@ -82,7 +77,6 @@ class TimeLeft:
 @dataclass
 class Pace:
     steps: list[float] = field(default_factory=list)
-    """Of the stage under way."""
     evaluations: list[float] = field(default_factory=list)
     saves: list[float] = field(default_factory=list)
     is_evaluated: bool = True
@@ -95,7 +89,6 @@ class Pace:
         self._told = None
 
     def left(self, step: int, work: Work) -> TimeLeft | None:
-        """What the rest will take; None before a step was measured."""
         if not self.steps:
             return None
         if not self.is_evaluated:
@@ -118,7 +111,6 @@ class Pace:
         return TimeLeft(low, high, len(self.steps), step, work, unknown)
 
     def tell(self, step: int, work: Work) -> TimeLeft | None:
-        """The time left where it is news, else None."""
         found = self.left(step, work)
         if found is None or not work.steps:
             return None
@@ -153,18 +145,18 @@ def span(low_s: float, high_s: float) -> str:
     unit, name = next(
         (u, n) for u, n in ((3600.0, "h"), (60.0, "min"), (1.0, "s")) if high_s >= 2 * u or u == 1
     )
-    low, high = (_rounded(seconds / unit) for seconds in (low_s, high_s))
+
+    def rounded(value: float) -> str:
+        """Two digits: a measured time is no more exact."""
+        if value < 10:
+            return f"{value:.1f}".removesuffix(".0")
+        digits = 10 ** (math.floor(math.log10(value)) - 1)
+        return f"{round(value / digits) * digits:.0f}"
+
+    low, high = (rounded(seconds / unit) for seconds in (low_s, high_s))
     if high == "0":
         return "1 s"
     return f"{high} {name}" if low == high else f"{low} to {high} {name}"
-
-
-def _rounded(value: float) -> str:
-    """Two digits: a measured time is no more exact."""
-    if value < 10:
-        return f"{value:.1f}".removesuffix(".0")
-    digits = 10 ** (math.floor(math.log10(value)) - 1)
-    return f"{round(value / digits) * digits:.0f}"
 
 
 @dataclass(frozen=True)
@@ -206,10 +198,8 @@ class Preparing:
     done: int
     total: int
     seconds: float
-    """Since it began."""
 
     def __str__(self) -> str:
-        """`tokenising the text, 40 % of 1,000,000 bytes, 12 s`."""
         share = f"{100 * self.done // max(self.total, 1)} % of {self.total:,} {self.unit}"
         return f"{self.doing}, {share}, {self.seconds:.0f} s"
 
@@ -217,9 +207,7 @@ class Preparing:
 @dataclass(frozen=True)
 class Prepared:
     what: str
-    """One word, such as `text`."""
     line: str
-    """What came of it."""
 
 
 @dataclass(frozen=True)
@@ -246,7 +234,6 @@ class StepDone:
     reused: bool
     """The rollouts were read back from an interrupted start instead of sampled."""
     stage: str = ""
-    """Name of the stage that it is a step of; empty for the main training."""
 
 
 @dataclass(frozen=True)
@@ -254,17 +241,13 @@ class Evaluating:
     """A held-out evaluation under way, told every ten seconds."""
 
     step: int
-    """Steps made before it."""
     doing: str
-    """`sampler`, or `reward NAME`."""
     done: int
     total: int
     """Prompts of the sampler, answers of a reward; of this process where there are several."""
     seconds: float
-    """Since the evaluation began."""
 
     def __str__(self) -> str:
-        """`40 of 100 prompts, 12 s`, `reward my_judge, 12 of 100 answers, 31 s`."""
         of = f"{self.done} of {self.total}"
         is_sampler = self.doing == "sampler"
         what = f"{of} prompts" if is_sampler else f"{self.doing}, {of} answers"
@@ -281,7 +264,6 @@ class HeldOut:
     """What the score is: `reward`, or `loss` of held-out demonstrations or `bits_per_byte` of
     held-out text (lower is better)."""
     beside: str = ""
-    """What the score is to be compared with, in words."""
 
 
 @dataclass(frozen=True)
@@ -293,7 +275,6 @@ class Saved:
 @dataclass(frozen=True)
 class Finished:
     status: str
-    """finished or stopped."""
     reason: str
     folder: Path
     before: Estimate | None = None
@@ -302,7 +283,6 @@ class Finished:
     """Paired over the held-out prompts."""
     seconds: float = 0.0
     measure: str = "reward"
-    """What was evaluated, as in `HeldOut`."""
     evaluations: int = 0
     """Held-out evaluations that were done, also those in which nothing could be scored."""
     is_trained: bool = True

@@ -1,14 +1,12 @@
 """Memory counted from shapes: of a pass, of a step by part, and what would free how much of it.
 
-Counted from the operations that keep something for the backward pass. With b bytes a value, r for
-the residual stream (at least float32), D hidden, A = heads x head size, K = key heads x head size,
-I intermediate and H heads, a token keeps in one layer
+With b bytes a value, r for the residual stream (at least float32), D hidden, A = heads x head size, K =
+key heads x head size, I intermediate and H heads, a token keeps in one layer
 
     r (2 D) + b (2 D + 4 A + 3 I) + 4 (H + 2)        with the fused kernels of a GPU
     r (4 D) + b (2 D + 4 A + 4 I) + 4 (H + 2)        in plain torch
 
-and more where attention is not one kernel, is masked, or norms its queries and keys. Time is not
-forecast but measured (`training/events.py`).
+and more where attention is not one kernel, is masked, or norms its queries and keys.
 """
 
 from __future__ import annotations
@@ -74,6 +72,10 @@ class Sizes:
         """Of a number in the residual stream, which half precision keeps in float32."""
         return max(self.bytes_per_value, 4)
 
+    def keeps_scores(self, row_tokens: int) -> bool:
+        """Whether attention is plain products."""
+        return self.is_built_in and not self.is_gpu and row_tokens <= SHORT
+
 
 def activation_bytes_per_token(sizes: Sizes, row_tokens: int, *, is_masked: bool) -> int:
     """What one token of a row of `row_tokens` keeps between forward and backward.
@@ -106,7 +108,7 @@ def attention_bytes(sizes: Sizes, row_tokens: int, *, is_masked: bool) -> int:
     if sizes.is_gpu and sizes.is_built_in and b < 4 and not is_masked:
         return 2 * b * (sizes.query_width + sizes.kv_width) + COUNT * sizes.heads
     kept = 4 * b * sizes.query_width
-    if not _is_plain(sizes, row_tokens):
+    if not sizes.keeps_scores(row_tokens):
         return kept + COUNT * sizes.heads
     # The weights as softmax gives them, in at least float32, and rounded where values are half.
     rounded = b if b < 4 else 0
@@ -119,12 +121,7 @@ def masked_attention_bytes(sizes: Sizes, row_tokens: int) -> int:
         # All layers add the same tensor to their scores.
         return 0
     # Plain attention keeps the mask's opposite; torch's kernel what it adds to the scores.
-    return row_tokens * (1 if _is_plain(sizes, row_tokens) else sizes.bytes_per_value)
-
-
-def _is_plain(sizes: Sizes, row_tokens: int) -> bool:
-    """Whether attention is plain products and keeps its scores."""
-    return sizes.is_built_in and not sizes.is_gpu and row_tokens <= SHORT
+    return row_tokens * (1 if sizes.keeps_scores(row_tokens) else sizes.bytes_per_value)
 
 
 def logits_bytes(
@@ -215,7 +212,6 @@ def model_sizes(loaded: LoadedModel) -> Sizes:
 
 
 LORA_RANK = 16
-"""Of the adapters that an advice reckons with."""
 LEAST_BUDGET = 256
 """Tokens of a pass below which halving it is no way out."""
 
@@ -231,41 +227,38 @@ class Keys(NamedTuple):
 class Workload(NamedTuple):
     prompts: int
     samples: int
-    """Sequences behind each prompt."""
     prompt_tokens: int
     answer_tokens: int
     is_sampled: bool = True
-    """The model writes the answers itself."""
     has_reference: bool = False
-    """A frozen copy of the model is kept."""
     observed_tokens: int = 0
     """Tokens between the turns of one sequence: read and kept, neither sampled nor trained."""
     keys: Keys = Keys()
     critic: int = 0
-    """Trained parameters of a separate critic."""
 
 
 MEASURED = 64
-"""Rows whose lengths are measured for the forecast."""
 
 
-def measured(
+def given_rows(
     batch: int,
-    shown: Sequence[Trajectory],
+    tokens: int,
     *,
+    prompt: int = 0,
     samples: int = 1,
-    has_reference: bool = False,
-    reference_key: str = "",
+    key: str = "train.batch",
+    length: str = "",
 ) -> Workload:
-    """The largest step of a training on given answers, `batch` prompts; `shown` are some of them."""
-    return Workload(
-        batch,
-        samples,
-        max(one.prompt_length for one in shown),
-        max(one.trained_tokens for one in shown),
-        is_sampled=False,
-        has_reference=has_reference,
-        keys=Keys("train.batch", "", "", reference_key),
+    """The step of a training on rows that are given; `key` and `length` are what shortens it."""
+    keys = Keys(key, "", length, "")
+    return Workload(batch, samples, prompt, tokens, is_sampled=False, keys=keys)
+
+
+def measured(batch: int, shown: Sequence[Trajectory], samples: int = 1) -> Workload:
+    """The same for demonstrations; `shown` are some of them."""
+    prompt = max(one.prompt_length for one in shown)
+    return given_rows(
+        batch, max(one.trained_tokens for one in shown), prompt=prompt, samples=samples
     )
 
 
@@ -289,10 +282,8 @@ class Saving(NamedTuple):
 @dataclass(frozen=True)
 class Forecast:
     memory: dict[str, int]
-    """Bytes by part."""
     available: int
     savings: tuple[Saving, ...] = ()
-    """What would make it less, most first."""
 
     @property
     def total(self) -> int:
@@ -308,10 +299,7 @@ class Forecast:
 
 
 def forecast(config: Config, work: Workload, shape: Shape, budget: int, available: int) -> Forecast:
-    """Memory of one step of this size, and what would make it less.
-
-    Every answer is taken to be as long as it may be, and to be trained. `budget`: tokens of a pass.
-    """
+    """Memory of one step of this size, every answer as long as it may be; `budget`: tokens of a pass."""
     memory = memory_by_part(config, work, shape, budget)
     return Forecast(memory, available, tuple(savings(config, work, shape, budget)))
 
@@ -363,7 +351,13 @@ def savings(config: Config, work: Workload, shape: Shape, budget: int) -> list[S
         adapted = msgspec.structs.replace(
             config, model=msgspec.structs.replace(config.model, lora=Lora(rank=LORA_RANK))
         )
-        try_out(f"model.lora.rank={LORA_RANK}", shape=_with_adapters(shape), config=adapted)
+        # Low-rank adapters on all projections.
+        s = shape.sizes
+        ends = 2 * (s.hidden + s.query_width) + 2 * (s.hidden + s.kv_width)
+        ends += 3 * (s.hidden + s.intermediate)
+        sizes = replace(s, trains_norms=False)
+        slim = replace(shape, trained=s.layers * LORA_RANK * ends, sizes=sizes)
+        try_out(f"model.lora.rank={LORA_RANK}", shape=slim, config=adapted)
     if shape.sizes.bytes_per_value >= 4:
         halved = replace(shape, sizes=replace(shape.sizes, bytes_per_value=2))
         try_out("model.dtype=bfloat16", shape=halved)
@@ -371,26 +365,12 @@ def savings(config: Config, work: Workload, shape: Shape, budget: int) -> list[S
     return sorted(found, key=lambda saving: -saving.bytes)
 
 
-def _with_adapters(shape: Shape) -> Shape:
-    """The model with low-rank adapters on all its projections."""
-    s = shape.sizes
-    query, key, inner = s.hidden + s.query_width, s.hidden + s.kv_width, s.hidden + s.intermediate
-    trained = s.layers * LORA_RANK * (2 * query + 2 * key + 3 * inner)
-    sizes = replace(s, trains_norms=False)
-    return replace(shape, trained=trained, sizes=sizes)
-
-
 def advice(savings: Sequence[Saving], most: int = 5) -> str:
     """`rollout.max_tokens=64 frees 1.2 GiB, rollout.prompts=4 0.8 GiB`; empty without any."""
     if not savings:
         return ""
-    first, *rest = savings[:most]
-    return ", ".join(
-        [
-            f"{first.change} frees {_size(first.bytes)}",
-            *(f"{one.change} {_size(one.bytes)}" for one in rest),
-        ]
-    )
+    told = [f"{one.change} {_size(one.bytes)}" for one in savings[:most]]
+    return ", ".join([f"{savings[0].change} frees {_size(savings[0].bytes)}", *told[1:]])
 
 
 def _size(count: int) -> str:
@@ -402,11 +382,8 @@ def _size(count: int) -> str:
 class PackedRows:
     count: int
     width: int
-    """Tokens of the longest row."""
     tokens: int
-    """Of all rows together."""
     together: int
-    """Answers in a full row."""
 
 
 def packed_rows(

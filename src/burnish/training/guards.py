@@ -1,17 +1,15 @@
 """Stop before a bad number reaches the weights, and name it.
 
-Guards stand after reward, critic's value, advantage, log-prob, loss, gradient and update. `training.replay` keeps
-what is needed to see a tripped one again. Looking at a number makes a GPU's queue run dry, so the
-update leaves its numbers with a `Watch`, which looks at all of them once, before the weights move;
-the norm of the moved weights is read together with the numbers of the step. What goes to disk is
-looked at once more.
+Looking at a number makes a GPU's queue run dry, so the update leaves its numbers with a `Watch`, which
+looks at all of them once, before the weights move; the norm of the moved weights is read together with
+the numbers of the step. What goes to disk is looked at once more.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NoReturn
 
@@ -47,25 +45,28 @@ def weigh(
     step: int,
     state: PolicyState | None = None,
 ) -> Advantages:
-    """The step's advantages, guarded; `ids` names the samples of the batch."""
-    try:
+    with _named(ids, step):
         values = advantages(recipe, batch, state)
-    except NotFinite as error:
-        trip("advantage", error.where, step, (ids[error.rollout],), error.value)
     check_rows("advantage", "advantages", values.values_B, ids, step)
     return values
 
 
 def find_useful(recipe: Recipe, batch: RewardBatch, ids: Sequence[str], step: int) -> Tensor:
     """True for rollouts of groups that can teach something, (B,); guarded like `weigh`."""
-    try:
+    with _named(ids, step):
         return informative(recipe, batch)
+
+
+@contextlib.contextmanager
+def _named(ids: Sequence[str], step: int) -> Iterator[None]:
+    """Name the sample for which a function of the recipe gave no number."""
+    try:
+        yield
     except NotFinite as error:
         trip("advantage", error.where, step, (ids[error.rollout],), error.value)
 
 
 def check_sampled(trajectories: Sequence[Trajectory], step: int) -> None:
-    """Trip where the sampler itself gave log-probs that are not finite."""
     for trajectory in trajectories:
         bad = [p for span in trajectory.spans for p in span.logprobs if not math.isfinite(p)]
         if bad:
@@ -82,11 +83,7 @@ def check_rows(stage: str, name: str, values_BX: Tensor, ids: Sequence[str], ste
 
 
 def check_tensors(
-    stage: str,
-    named: Iterable[tuple[str, Tensor]],
-    ids: Sequence[str],
-    step: int,
-    hint: str = "",
+    stage: str, named: Iterable[tuple[str, Tensor]], ids: Sequence[str], step: int, hint: str = ""
 ) -> None:
     """Trip at the first tensor that is not finite; `hint` says what to do, where it is not usual."""
     for name, tensor in named:
@@ -112,12 +109,10 @@ class Watch:
         self._checks: list[Callable[[], None]] = []
 
     def rows(self, stage: str, name: str, values_BX: Tensor, ids: Sequence[str]) -> None:
-        """Leave what `check_rows` looks at."""
         self._flags.append(torch.isfinite(values_BX).all())
         self._checks.append(partial(check_rows, stage, name, values_BX, ids, self._step))
 
     def tensors(self, stage: str, named: Sequence[tuple[str, Tensor]], ids: Sequence[str]) -> None:
-        """Leave the numbers (0-d tensors) that `check_tensors` looks at."""
         values = torch.stack([value.double() for _, value in named])
         self._flags.append(torch.isfinite(values).all())
         self._checks.append(partial(check_tensors, stage, named, ids, self._step))
@@ -153,7 +148,6 @@ def trip(
 
 
 def name_samples(error: GuardTripped, run: Readable) -> None:
-    """Let a guard's line name samples as the terminal, Python and the viewer do."""
     with contextlib.suppress(StoreError):  # the ids of trajectories are names too
         error.names = tuple(names_of_ids(run, error.samples, error.step))
         error.args = (renamed(str(error), dict(zip(error.samples, error.names, strict=True))),)
@@ -173,7 +167,6 @@ def trip_mismatch(distance: float, limit: float, step: int, samples: Sequence[st
 
 
 SHOWN = 180
-"""Characters of a reward's reason that a line repeats."""
 
 
 def failing(
@@ -201,7 +194,6 @@ def failing(
 
 
 def useless(streak: int, limit: int, run: str) -> str:
-    """No group of the last `guards.useless_steps` steps had anything to learn from."""
     if streak < limit:
         return ""
     return (

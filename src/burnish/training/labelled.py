@@ -1,12 +1,7 @@
 """The usable labelled rows of a task set, their passes, and what the trainings of a scalar head share.
 
-    rows = LabelledSet(tasks, read, what="pairs", bad="drop", setting="train.bad_pairs", seed=7)
-    rows.draw(step, 32)
-
-What a step draws follows from the seed and the step alone. Rows that cannot be used are refused in one
-line, or left out in one line. `reward_model` reads the scalar head once an answer and compares two
-answers, `process_reward_model` reads it behind each step of a solution; both freeze the language-model
-head, which nothing reads, and are saved as what transformers calls `...ForSequenceClassification`.
+What a step draws follows from the seed and the step alone. Rows that cannot be used are refused, or
+left out, in one line.
 """
 
 from __future__ import annotations
@@ -26,22 +21,26 @@ from burnish.lm.scalar_head import ScalarHead, freeze_language_head
 from burnish.records import Task
 from burnish.store import StoredEvaluation, StoredSample
 from burnish.tasks.base import TaskSet, content_key, epoch_order
-from burnish.training.algorithm import Algorithm, Setup
+from burnish.training.algorithm import HELD_OUT, Algorithm, Setup
 
 logger = logging.getLogger(__name__)
 
 TEMPLATE_TOKENS = 64
 """What a chat template may add to a turn, at most; texts far below the limit are not measured."""
 LOOK = 4096
-"""Training tasks of an endless set that are looked through."""
 SHOWN = 3
-"""Bad rows that a message names."""
 
 RowT = TypeVar("RowT")
 
 
 class UnusableRow(Exception):
     """A row that cannot be used; the text says why, for all rows of its kind."""
+
+
+def surely_fit(texts: Sequence[str], messages: int, limit: int) -> bool:
+    """Whether texts are within a limit of tokens, as each holds at least one byte of them."""
+    most = sum(len(text.encode(errors="replace")) for text in texts)
+    return most + messages * TEMPLATE_TOKENS <= limit
 
 
 class LabelledSet(Generic[RowT]):
@@ -67,7 +66,7 @@ class LabelledSet(Generic[RowT]):
         `together`, an epoch has the rows of one prompt side by side. `look`: tasks of an endless set
         that are looked through, and drawn again and again.
         """
-        self.tasks, self.read, self.seed = tasks, read, seed
+        self.tasks, self.read = tasks, read
         self._what, self._bad, self._setting = what, bad, setting
         self._keeps, self._fits, self._max_tokens = keeps, fits, max_tokens
         size = tasks.train_size or look
@@ -83,13 +82,18 @@ class LabelledSet(Generic[RowT]):
         for position in kept:
             key = content_key(shown[position].messages) if together else str(position)
             groups.setdefault(key, []).append(position)
-        self._groups = tuple(tuple(group) for group in groups.values())
         self.size = len(kept)
-        """Rows of one epoch."""
-        self._lap = lru_cache(maxsize=2)(self._order)
+
+        @lru_cache(maxsize=2)
+        def lap(number: int) -> tuple[int, ...]:
+            """Prompts in another order each time, their rows side by side."""
+            order = epoch_order(seed, number, len(groups))
+            by_prompt = list(groups.values())
+            return tuple(position for place in order for position in by_prompt[place])
+
+        self._lap = lap
 
     def draw(self, step: int, count: int) -> list[RowT]:
-        """The rows of one step, the same whenever it is asked for."""
         found = []
         for number in range(step * count, (step + 1) * count):
             lap, place = divmod(number, self.size)
@@ -98,18 +102,11 @@ class LabelledSet(Generic[RowT]):
 
     def first(self, count: int) -> list[RowT]:
         """Some training rows, in the order in which the first epoch draws them."""
-        order = self._lap(0)[:count]
-        return [self.read(self.tasks.train(position)) for position in order]
+        return [self.read(self.tasks.train(position)) for position in self._lap(0)[:count]]
 
     def held_out(self, limit: int) -> list[RowT]:
-        """Rows that training never sees."""
         tasks = self.tasks.held_out(limit)
         return [self.read(tasks[place]) for place in self._usable(tasks)]
-
-    def _order(self, lap: int) -> tuple[int, ...]:
-        """Positions of one epoch: prompts in another order each time, their rows side by side."""
-        order = epoch_order(self.seed, lap, len(self._groups))
-        return tuple(position for place in order for position in self._groups[place])
 
     def _usable(self, tasks: Sequence[Task]) -> list[int]:
         """Places of the tasks that can be used; the others are refused or dropped in one line."""
@@ -118,29 +115,25 @@ class LabelledSet(Generic[RowT]):
         for place, task in enumerate(tasks):
             try:
                 row = self.read(task)
-                if not self._keeps(row):
-                    continue
-                if not self._fits(row):
-                    raise UnusableRow(f"more than {self._max_tokens} tokens")
+                if self._keeps(row):
+                    if not self._fits(row):
+                        raise UnusableRow(f"more than {self._max_tokens} tokens")
+                    kept.append(place)
             except UnusableRow as why:
                 bad.append((task.id, str(why)))
-                continue
-            kept.append(place)
-        if bad:
-            self._report(bad, len(tasks))
-        return kept
-
-    def _report(self, bad: Sequence[tuple[str, str]], looked_at: int) -> None:
+        if not bad:
+            return kept
         kinds = Counter(why for _, why in bad)
         shown = "; ".join(f"{count} with {why}" for why, count in kinds.most_common(SHOWN))
         first = ", ".join(name for name, _ in bad[:SHOWN])
         line = (
-            f"task set '{self.tasks.name}': {len(bad)} of {looked_at} {self._what} cannot be used: "
+            f"task set '{self.tasks.name}': {len(bad)} of {len(tasks)} {self._what} cannot be used: "
             f"{shown} (first: {first})"
         )
         if self._bad == "refuse":
             raise UserError(f"{line}. Mend the data, or set {self._setting} = 'drop'.")
         logger.warning("%s; they are left out.", line)
+        return kept
 
 
 RenderedT = TypeVar("RenderedT")
@@ -157,41 +150,6 @@ def in_place(values_P: Tensor, places_P: Tensor, size: int) -> Tensor:
     """Values of a pass at their places in the step, float64 (N,) for N = `size`."""
     empty_N = torch.zeros(size, dtype=torch.float64, device=values_P.device)
     return empty_N.index_put((places_P,), values_P.detach().double())
-
-
-def over_rows(
-    setup: Setup,
-    cut: Callable[[int], Iterator[MicroT]],
-    size: int,
-    values: Callable[[MicroT], tuple[Tensor, Sequence[Tensor]]],
-) -> list[Tensor]:
-    """Values of all rows, (`size`, ...) each, over all processes and without a graph.
-
-    `cut` gives this process's passes of about so many tokens; `values` of a pass are places among
-    the rows, and some tensors with a value for each.
-    """
-
-    def work() -> list[Tensor]:
-        found: list[Tensor] = []
-        for micro in cut(setup.batches.tokens):
-            places, several = values(micro)
-            for number, value in enumerate(several):
-                if len(found) <= number:
-                    found.append(value.new_zeros(size, *value.shape[1:]))
-                found[number].index_copy_(0, places, value)
-        return found
-
-    with torch.no_grad():
-        mine = setup.batches.within_memory(work)
-    return _gathered(setup, mine) if setup.world.size > 1 else mine
-
-
-def _gathered(setup: Setup, mine: Sequence[Tensor]) -> list[Tensor]:
-    """The sums of all processes' values; one without a row of its own knows no shape."""
-    world, device = setup.world, setup.trainable.device
-    everyone = world.gather([[value.cpu() for value in mine]], world.size)
-    known = [values for values in everyone if values]
-    return [torch.stack(values).sum(0).to(device) for values in zip(*known, strict=True)]
 
 
 MicroT = TypeVar("MicroT")
@@ -213,8 +171,6 @@ class RowAlgorithm(Algorithm[Batch[RenderedT], MicroT], Generic[RowT, RenderedT,
         longest = setup.trainable.module.longest_row(0)
         self.max_tokens = min(settings.max_tokens or longest, longest)
 
-    # --- what a kind says
-
     @abstractmethod
     def render(self, rows: Sequence[RowT]) -> RenderedT:
         """Rows as tokens."""
@@ -223,11 +179,8 @@ class RowAlgorithm(Algorithm[Batch[RenderedT], MicroT], Generic[RowT, RenderedT,
     def cut(self, rendered: RenderedT, tokens: int) -> Iterator[MicroT]:
         """This process's share in passes of about `tokens` tokens."""
 
-    # --- steps
-
     @cached_property
     def held_out(self) -> list[RowT]:
-        """Held-out rows, read once: what is left out is said once."""
         return self.rows.held_out(self.setup.config.evaluation.prompts)
 
     def batch(self, step: int) -> Batch[RenderedT]:
@@ -253,18 +206,37 @@ class RowAlgorithm(Algorithm[Batch[RenderedT], MicroT], Generic[RowT, RenderedT,
         size: int,
         values: Callable[[MicroT], tuple[Tensor, Sequence[Tensor]]],
     ) -> list[Tensor]:
-        """Values of all rows of a step, by `over_rows`."""
-        return over_rows(self.setup, lambda tokens: self.cut(rendered, tokens), size, values)
+        """Values of all rows, (`size`, ...) each, over all processes and without a graph.
+
+        `values` of a pass are places among the rows, and some tensors with a value for each.
+        """
+        setup, world = self.setup, self.setup.world
+
+        def work() -> list[Tensor]:
+            found: list[Tensor] = []
+            for micro in self.cut(rendered, setup.batches.tokens):
+                places, several = values(micro)
+                for number, value in enumerate(several):
+                    if len(found) <= number:
+                        found.append(value.new_zeros(size, *value.shape[1:]))
+                    found[number].index_copy_(0, places, value)
+            return found
+
+        with torch.no_grad():
+            mine = setup.batches.within_memory(work)
+        if world.size == 1:
+            return mine
+        everyone = world.gather([[value.cpu() for value in mine]], world.size)
+        # A process without a row of its own knows no shape.
+        known = zip(*filter(None, everyone), strict=True)
+        return [torch.stack(values).sum(0).to(setup.trainable.device) for values in known]
 
     def store(self, step: int, samples: Callable[[], list[StoredSample]]) -> None:
-        """Keep the samples of a step, once."""
         if self.setup.world.is_main and self.setup.store.rollouts(step) is None:
             self.setup.store.append_rollouts(step, samples())
 
 
 class ScoreHeadAlgorithm(RowAlgorithm[RowT, RenderedT, MicroT]):
-    """Trains a scalar head and the model under it."""
-
     can_be_stage: ClassVar[bool] = False
     trains_score_head: ClassVar[bool] = True
 
@@ -287,9 +259,9 @@ class ScoreHeadAlgorithm(RowAlgorithm[RowT, RenderedT, MicroT]):
 
     def newest_evaluation(self) -> tuple[StoredEvaluation, list[StoredSample]] | None:
         """The newest held-out evaluation up to the step that is saved, with its samples."""
-        before = [e for e in self.setup.store.evaluations("held_out") if e.step <= self.done]
+        store = self.setup.store
+        before = [e for e in store.evaluations("held_out") if e.step <= self.done]
         if not before:
             return None
         newest = max(before, key=lambda found: found.step)
-        samples = self.setup.store.samples(step=newest.step, split="eval:held_out")
-        return newest, list(samples)
+        return newest, list(store.samples(step=newest.step, split=HELD_OUT))

@@ -5,63 +5,39 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
-from burnish.bench.evaluation import Evaluation, evaluate_slots, summarise
+from burnish.bench.evaluation import evaluate_slots, summarise
 from burnish.bench.statistics import Estimate, mean_estimate, paired_difference
 from burnish.lm.base import Sampling
 from burnish.policy import Skew
 from burnish.policy.batch import Advantages
 from burnish.policy.components import Select
-from burnish.records import Author, Finish, Reward, Span, Status, Trajectory
+from burnish.records import Author, Finish, Reward, Status, Task, Trajectory
 from burnish.rewards.scorer import Scope, Scorer, leaves
 from burnish.rewards.versus import VersusReference, versus_metrics
 from burnish.store import StoredSample
-from burnish.training.algorithm import HeldOutScores, Setup
+from burnish.training.algorithm import HELD_OUT, HeldOutScores, Setup, stored
 from burnish.training.collect import GREEDY, Collected, Scored, is_trained
 from burnish.training.guards import check_sampled
 
 
 def samples(step: int, collected: Collected, values: Advantages) -> list[StoredSample]:
     """Every rollout of a step, trained on, dropped or a greedy baseline, with its advantage."""
-    per_rollout = values.per_rollout().tolist()
-    keep = values.keep_B.tolist()
-
-    def stored(split: str, i: int, s: Scored) -> StoredSample:
-        is_trained = split == "train"
-        return StoredSample(
-            step=step,
-            split=split,
-            index=i,
-            task=s.task,
-            trajectory=s.trajectory,
-            reward=s.reward,
-            advantage=per_rollout[i] if is_trained else None,
-            keep=is_trained and keep[i],
-        )
-
-    splits = {"train": collected.kept, "dropped": collected.dropped, GREEDY: collected.greedy}
-    return [stored(split, i, s) for split, part in splits.items() for i, s in enumerate(part)]
-
-
-def unscored(step: int, name: str, collected: Collected) -> list[StoredSample]:
-    """Every rollout of a step that is given up, as the samples of an evaluation of that name."""
+    marks = zip(values.per_rollout().tolist(), values.keep_B.tolist(), strict=True)
+    trained = zip(stored(step, "train", rows_of(collected.kept)), marks, strict=True)
     return [
-        StoredSample(
-            step=step,
-            split=f"eval:{name}",
-            index=i,
-            task=s.task,
-            trajectory=s.trajectory,
-            reward=s.reward,
-            advantage=None,
-            keep=False,
-        )
-        for i, s in enumerate((*collected.kept, *collected.dropped, *collected.greedy))
+        *(replace(one, advantage=advantage, keep=keep) for one, (advantage, keep) in trained),
+        *stored(step, "dropped", rows_of(collected.dropped)),
+        *stored(step, GREEDY, rows_of(collected.greedy)),
     ]
+
+
+def rows_of(scored: Iterable[Scored]) -> Iterator[tuple[Task, Trajectory, Reward]]:
+    return ((s.task, s.trajectory, s.reward) for s in scored)
 
 
 def greedy(collected: Collected) -> dict[str, float]:
@@ -99,7 +75,6 @@ def _paid(collected: Collected) -> list[Scored]:
 
 
 def reasons(collected: Collected) -> dict[str, str]:
-    """Why the first reward of each status came about."""
     found: dict[str, str] = {}
     for scored in _paid(collected):
         found.setdefault(scored.reward.status.value, scored.reward.reason)
@@ -107,7 +82,6 @@ def reasons(collected: Collected) -> dict[str, str]:
 
 
 def totals(collected: Collected) -> dict[str, float]:
-    """Mean of the total reward over the rollouts that have one."""
     values = [s.reward.value for s in collected.kept if s.reward.value is not None]
     return {"reward/total": math.fsum(values) / len(values)} if values else {}
 
@@ -140,28 +114,20 @@ def premises(collected: Collected, scorers: Sequence[Scorer]) -> dict[str, float
 
 
 def lengths(collected: Collected) -> dict[str, float]:
-    """Tokens sampled, their mean, and the share that the token budget cut."""
-    everything = [s.trajectory for s in collected.kept + collected.dropped]
-    cut = sum(t.finish is Finish.LENGTH for t in everything)
-    counts = token_counts([t.trained_tokens for t in everything])
-    return {**counts, "length/truncated_share": cut / len(everything), **_observed(everything)}
-
-
-def _observed(rollouts: Sequence[Trajectory]) -> dict[str, float]:
-    """Tokens that tools and environments wrote into each rollout; nothing for a single turn."""
-    counts = [_between(t.spans) for t in rollouts]
-    if not any(counts):
-        return {}
-    return {
-        "length/observed": sum(counts) / len(counts),
-        "length/observed_max": float(max(counts)),
-    }
-
-
-def _between(spans: Sequence[Span]) -> int:
-    """Tokens behind the first reply that the model did not write."""
-    first = next((i for i, span in enumerate(spans) if span.author is Author.MODEL), len(spans))
-    return sum(len(s.token_ids) for s in spans[first:] if s.author is not Author.MODEL)
+    """Tokens sampled, the share that the budget cut, and those that tools and environments wrote."""
+    every = [s.trajectory for s in collected.kept + collected.dropped]
+    cut = sum(t.finish is Finish.LENGTH for t in every)
+    counts = token_counts([t.trained_tokens for t in every])
+    found = {**counts, "length/truncated_share": cut / len(every)}
+    observed = []
+    for spans in (t.spans for t in every):  # behind the first reply
+        first = next((i for i, s in enumerate(spans) if s.author is Author.MODEL), len(spans))
+        own = (len(s.token_ids) for s in spans[first:] if s.author is not Author.MODEL)
+        observed.append(sum(own))
+    if any(observed):
+        found["length/observed"] = sum(observed) / len(observed)
+        found["length/observed_max"] = float(max(observed))
+    return found
 
 
 def lags(collected: Collected, version: int) -> dict[str, float]:
@@ -201,31 +167,13 @@ def held_out_rewards(setup: Setup, step: int) -> HeldOutScores:
     )
     groups = setup.world.gather(setup.loop.run(work), len(slots))
     result = summarise([item for group in groups for item in group], config.evaluation.part)
-    samples = evaluated(step, setup.weight_version, result)
-    check_sampled([s.trajectory for s in samples], step)
-    return HeldOutScores(result.marks, samples=samples)
-
-
-def evaluated(step: int, version: int, result: Evaluation) -> list[StoredSample]:
-    """The samples of a held-out evaluation."""
-    return [
-        StoredSample(
-            step=step,
-            split="eval:held_out",
-            index=i,
-            task=item.task,
-            trajectory=replace(
-                item.trajectory,
-                id=f"eval.{step}.{i}",
-                group=f"eval.{step}.{i}",
-                weight_version=version,
-            ),
-            reward=item.reward,
-            advantage=None,
-            keep=False,
-        )
-        for i, item in enumerate(result.items)
-    ]
+    rows, version = [], setup.weight_version
+    for i, item in enumerate(result.items):
+        name = f"eval.{step}.{i}"
+        played = replace(item.trajectory, id=name, group=name, weight_version=version)
+        rows.append((item.task, played, item.reward))
+    check_sampled([played for _, played, _ in rows], step)
+    return HeldOutScores(result.marks, samples=stored(step, HELD_OUT, rows))
 
 
 def summary(found: HeldOutScores) -> dict[str, Any]:

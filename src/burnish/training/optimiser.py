@@ -1,16 +1,14 @@
 """AdamW with float32 master weights under a half-precision model.
 
 `torch.optim` is not used: building its first optimiser imports the compiler stack (over a second),
-and its state is saved as pickle. The update itself is torch's own fused kernel. Gradients of
-micro-batches are added up in at least float32, so half precision loses nothing between them: for
-full-precision parameters autograd's own `.grad` is that sum, for half-precision ones it is a
+and its state is saved as pickle. The update itself is torch's own fused kernel. For full-precision
+parameters autograd's own `.grad` is the sum over micro-batches, for half-precision ones it is a
 float32 tensor beside it. Nothing here waits for a GPU.
 
-A step of 3e-5 is a fraction of the distance between two half-precision numbers of the size of a weight.
-Master weights that begin exactly on such a number would all have to walk half that distance before any
-weight of the model moves: some ten steps in which nothing is learned. So they begin anywhere within
-what rounds to the model's weights. The model starts as it was, bit for bit, and each step moves the
-share of its weights that is right on average.
+Master weights that begin exactly on a half-precision number would all have to walk half the distance
+to the next before any weight of the model moves: some ten steps in which nothing is learned. So they
+begin anywhere within what rounds to the model's weights, and each step moves the share of its weights
+that is right on average.
 """
 
 from __future__ import annotations
@@ -26,7 +24,6 @@ from burnish.config.schema import Optimiser as OptimiserConfig
 from burnish.lm.head import HALF
 
 _SPREAD_AT_ONCE = 2**24
-"""Weights; their master weights are drawn in parts of this size."""
 
 
 def learning_rate(config: OptimiserConfig, step: int, steps: int) -> float:
@@ -80,7 +77,19 @@ class MasterAdamW:
         self.first = [torch.zeros_like(m) for m in self.masters]
         self.second = [torch.zeros_like(m) for m in self.masters]
         self.counts = [torch.zeros((), dtype=torch.float32, device=m.device) for m in self.masters]
-        self._groups = _decay_groups(named, config)
+
+        def decays(name: str, parameter: Tensor) -> bool:
+            is_embedding = name.rpartition(".")[0].endswith("embed_tokens")
+            if config.decay == "all" or not config.weight_decay:
+                return True
+            return not is_embedding and (config.decay == "no_embeddings" or parameter.dim() > 1)
+
+        chosen = [decays(name, parameter) for name, parameter in named]
+        self._groups = [
+            (decay, members)
+            for decay, does in ((config.weight_decay, True), (0.0, False))
+            if (members := [i for i, one in enumerate(chosen) if one is does])
+        ]
         self._half = [i for i, p in enumerate(self.parameters) if p.dtype in HALF]
         self._half_sums: list[Tensor] = []
         """Float32 sums of the half-precision parameters; made at the first gradient, then kept."""
@@ -114,7 +123,6 @@ class MasterAdamW:
 
     @torch.no_grad()
     def collect(self) -> None:
-        """Take in the gradients of one backward pass."""
         if self._half and not self._half_sums:
             self._half_sums = [torch.empty_like(self.masters[i]) for i in self._half]
         taken: list[tuple[Tensor, Tensor]] = []
@@ -180,7 +188,6 @@ class MasterAdamW:
 
     @torch.no_grad()
     def publish(self) -> None:
-        """Round the master weights into a half-precision model."""
         if self._half:
             torch._foreach_copy_(
                 [self.parameters[i] for i in self._half], [self.masters[i] for i in self._half]
@@ -202,28 +209,9 @@ class MasterAdamW:
 
     @torch.no_grad()
     def load(self, tensors: dict[str, Tensor]) -> None:
-        """Restore `state()` bit for bit and publish the weights."""
         for i, name in enumerate(self.names):
             self.first[i].copy_(tensors[f"first/{name}"])
             self.second[i].copy_(tensors[f"second/{name}"])
             self.counts[i].copy_(tensors[f"count/{name}"])
             self.masters[i].copy_(tensors[f"master/{name}"])
         self.publish()
-
-
-def _decay_groups(
-    named: list[tuple[str, Tensor]], config: OptimiserConfig
-) -> list[tuple[float, list[int]]]:
-    """Weight decay and the positions of the parameters that have it; no group is empty."""
-
-    def decays(name: str, parameter: Tensor) -> bool:
-        is_embedding = name.rpartition(".")[0].endswith("embed_tokens")
-        if config.decay == "all" or not config.weight_decay:
-            return True
-        return not is_embedding and (config.decay == "no_embeddings" or parameter.dim() > 1)
-
-    chosen = [decays(name, parameter) for name, parameter in named]
-    with_decay = [i for i, does in enumerate(chosen) if does]
-    without = [i for i, does in enumerate(chosen) if not does]
-    groups = [(config.weight_decay, with_decay), (0.0, without)]
-    return [(decay, members) for decay, members in groups if members]

@@ -1,9 +1,5 @@
 """The text of a pre-training: a corpus as packed sequences, whatever is learned of them.
 
-    text = PackedText(corpus, tokenizer, held_out=0.05, length=512, world=world, seed=7)
-    text.batch(step, rows=32)           # Sequences: ids (R, S + 1) and their names
-    text.held_out(64), text.bytes_of(ids), text.unigram_bits(ids)
-
 Documents are laid end to end as token ids on disk (`training/token_cache.py`), a boundary token
 before each, and cut into sequences of a fixed length without padding. Every epoch shuffles the
 sequences and shifts where they are cut. What a step reads follows from the seed and the step alone.
@@ -29,6 +25,7 @@ from burnish.training.token_cache import Stream, Tokens, open_tokens, token_byte
 if TYPE_CHECKING:
     from burnish.config.schema import DiffusionTrain, PretrainTrain
     from burnish.lm.tokenizer import Tokenizer
+    from burnish.training.algorithm import Setup
     from burnish.training.data import Data
     from burnish.training.devices import World
 
@@ -60,9 +57,19 @@ def check_corpus(settings: PretrainTrain | DiffusionTrain, data: Data) -> None:
     data.digests.append(corpus.digest)
 
 
-class PackedText:
-    """A corpus in sequences of `length` tokens; tokenised when it is first read."""
+def packed_text(setup: Setup, settings: PretrainTrain | DiffusionTrain) -> PackedText:
+    """The text of a run."""
+    return PackedText(
+        corpus_of(settings, setup.data.root),
+        setup.trainable.loaded.tokenizer,
+        held_out=settings.held_out_share,
+        length=settings.sequence,
+        world=setup.world,
+        seed=setup.seeds.for_("text"),
+    )
 
+
+class PackedText:
     def __init__(
         self,
         corpus: Corpus,
@@ -78,7 +85,6 @@ class PackedText:
 
     @cached_property
     def tokens(self) -> Tokens:
-        """The corpus as ids on disk; with several processes one writes it."""
         return self.world.in_turn(
             lambda: open_tokens(self.corpus, self.tokenizer, held_out=self.share)
         )
@@ -97,11 +103,8 @@ class PackedText:
             note += ": all of it is one document (train.separator cuts it into several)"
         if separator and not tokens.counts.separators and self.world.is_main:
             logger.warning("%s", self.corpus.unused_separator("in none of its texts"))
-        epochs = self.epochs(steps * rows)
-        return Prepared(
-            "text",
-            f"{self.corpus.name}: {tokens.line()}{note}; this run reads {epochs:.3g} epochs",
-        )
+        reads = f"this run reads {self.epochs(steps * rows):.3g} epochs"
+        return Prepared("text", f"{self.corpus.name}: {tokens.line()}{note}; {reads}")
 
     def check_same(self, fingerprint: str) -> None:
         """Refuse to go on with another text than the one a checkpoint was trained on."""
@@ -112,10 +115,7 @@ class PackedText:
             )
 
     def epochs(self, sequences: int) -> float:
-        """How often so many sequences read the corpus."""
         return sequences / windows(self.tokens.train, self.length)
-
-    # --- sequences
 
     def batch(self, step: int, rows: int) -> Sequences:
         stream = self.tokens.train
@@ -131,13 +131,9 @@ class PackedText:
         if not stream.count.documents:
             return None
         length = min(self.length, stream.count.tokens - 1)
-        count = windows(stream, length)
-        chosen = min(count, most)
-        places = [window * count // chosen * length for window in range(chosen)]
+        places = [window * length for window in spread_evenly(windows(stream, length), most)]
         ids = np.stack([stream.read(place, length + 1) for place in places])
         return Sequences(ids, [f"held-out text at token {place}" for place in places])
-
-    # --- bytes and bits
 
     def bytes_of(self, ids: Integers) -> float:
         return float(self._bytes_V[ids].sum())
@@ -164,9 +160,6 @@ class PackedText:
     def _unigram_V(self) -> NDArray[np.float64]:
         counts = self.tokens.frequencies + 1.0
         return np.asarray(np.log2(counts.sum()) - np.log2(counts))
-
-
-# --- sequences of a stream
 
 
 def windows(stream: Stream, length: int) -> int:
@@ -201,15 +194,28 @@ def shuffled(place: int, count: int, seed: int) -> int:
             return place
 
 
+def spread_evenly(count: int, most: int) -> list[int]:
+    """Places of `most` of `count` things: a fair sample where these are sorted.
+
+    >>> spread_evenly(3, 8), spread_evenly(16, 8)
+    ([0, 1, 2], [0, 2, 4, 6, 8, 10, 12, 14])
+    """
+    chosen = min(count, most)
+    return [place * count // chosen for place in range(chosen)]
+
+
 def document_starts(ids_RS: Integers, boundary: int) -> Integers:
     """The column at which each token's document begins in its row; a boundary begins one."""
-    columns_S = np.arange(ids_RS.shape[1])
-    return np.maximum.accumulate(np.where(ids_RS == boundary, columns_S, 0), axis=1)
+    return _starts(ids_RS == boundary)
 
 
 def ended_document_starts(ids_RS: Integers, boundary: int) -> Integers:
     """The same where a boundary is the end of the document before it."""
     begins_RS = np.zeros(ids_RS.shape, dtype=bool)
     begins_RS[:, 1:] = ids_RS[:, :-1] == boundary
-    columns_S = np.arange(ids_RS.shape[1])
+    return _starts(begins_RS)
+
+
+def _starts(begins_RS: NDArray[np.bool_]) -> Integers:
+    columns_S = np.arange(begins_RS.shape[1])
     return np.maximum.accumulate(np.where(begins_RS, columns_S, 0), axis=1)

@@ -1,10 +1,8 @@
 """Lay rollouts out for a forward pass, and read the log-probs of their trained tokens.
 
-A group's G responses have one prompt. Instead of G rows of prompt + response, a packed row holds
-the prompt once and the responses after it; positions restart behind the prompt and the attention
-mask hides the responses from each other, so log-probs and gradients are those of separate rows.
-With a 40-token prompt and 8 answers of 10 tokens this is 120 tokens instead of 400. There are no
-logits for tokens that are not trained.
+A packed row holds a group's prompt once and the responses after it; positions restart behind the prompt
+and the attention mask hides the responses from each other, so log-probs and gradients are those of
+separate rows. There are no logits for tokens that are not trained.
 """
 
 from __future__ import annotations
@@ -73,15 +71,11 @@ class PackedBatch:
     rollout_N: Tensor
     column_N: Tensor
     trained_BT: Tensor
-    """True where a rollout has a trained token."""
     members: tuple[int, ...]
-    """Rollouts of this batch, in the order of its (B, T) rows."""
     media: tuple[tuple[MediaPart, ...], ...] | None = None
-    """Of each row; None where no row has any."""
 
     @property
     def inputs(self) -> ModelInput:
-        """What the model's forward takes."""
         return ModelInput(self.ids_RS, self.positions_RS, self.mask_RSS, self.media)
 
     @property
@@ -110,7 +104,7 @@ def make_rows(trajectories: Sequence[Trajectory], share: bool) -> list[Row]:
         same = tuple(map(id, before))
         prefix = joined.get(same)
         if prefix is None:
-            prefix = joined[same] = _joined(before)
+            prefix = joined[same] = sum((span.token_ids for span in before), ())
         rest = sum([len(span.token_ids) for span in trajectory.spans[first:]])
         seen, later = _media(before), _media(trajectory.spans[first:])
         by_prefix.setdefault((trajectory.group, prefix, seen), []).append((i, rest, later))
@@ -146,32 +140,22 @@ def micro_batches(rows: Sequence[Row], budget: int) -> list[list[Row]]:
     shared = [row for row in rows if len(row.members) > 1]
     single = [row for row in rows if len(row.members) == 1]
     smaller = min(sum(row.tokens for row in kind) for kind in (shared, single))
-    kinds = [shared, single] if min(budget, smaller) >= FULL_TOKENS else [rows]
-    return [batch for kind in kinds for batch in _by_length(kind, budget)]
-
-
-def _by_length(rows: Sequence[Row], budget: int) -> list[list[Row]]:
-    """Longest rows first; rows of one length stay in their order."""
     batches: list[list[Row]] = []
-    for row in sorted(rows, key=lambda row: -row.tokens):
-        if batches and _takes(batches[-1], row, budget):
-            batches[-1].append(row)
-        else:
-            batches.append([row])
+    for kind in [shared, single] if min(budget, smaller) >= FULL_TOKENS else [rows]:
+        batch: list[Row] = []
+        for row in sorted(kind, key=lambda row: -row.tokens):
+            longest = batch[0].tokens if batch else 0
+            is_full = len(batch) * longest >= FULL_TOKENS and row.tokens < SIMILAR * longest
+            if not batch or is_full or (len(batch) + 1) * longest > budget:
+                batch = []
+                batches.append(batch)
+            batch.append(row)
     return batches
-
-
-def _takes(batch: list[Row], row: Row, budget: int) -> bool:
-    longest = batch[0].tokens
-    if (len(batch) + 1) * longest > budget:
-        return False
-    return len(batch) * longest < FULL_TOKENS or row.tokens >= SIMILAR * longest
 
 
 def pack(
     rows: Sequence[Row], trajectories: Sequence[Trajectory], device: torch.device, pad: int = 0
 ) -> PackedBatch:
-    """Tensors of one micro-batch."""
     size = max(row.tokens for row in rows)
     is_shared = any(len(row.members) > 1 for row in rows)
     if is_shared and device.type == "cuda":
@@ -285,15 +269,10 @@ def _ramps(lengths: Integers) -> Integers:
 
 
 def _first_trained(spans: Sequence[Span]) -> int:
-    """How many spans stand before the first trained one."""
     for k, span in enumerate(spans):
         if span.trainable:
             return k
     return len(spans)
-
-
-def _joined(spans: Sequence[Span]) -> tuple[int, ...]:
-    return spans[0].token_ids if len(spans) == 1 else sum((s.token_ids for s in spans), ())
 
 
 def _mask(start_RS: Tensor, prompt_R: Tensor) -> Tensor:
@@ -340,7 +319,6 @@ class TokenScores(NamedTuple):
     logp_BT: Tensor
     entropy_BT: Tensor
     value_BT: Tensor | None = None
-    """What a value head says before the token, where one was given."""
 
 
 def token_scores(

@@ -1,13 +1,7 @@
 """What the trainings on pairs share: drawing, passes, and the terms of `train.terms`.
 
-    terms = PairTerms(settings.terms, setup, first_pairs)
-    terms.begin(step, answers.pairs, hidden)        # in `updates`, on every process
-    parts, sums = terms.loss(states, micro.total)   # in `loss`
-    metrics |= terms.finish(step, result.sums)      # in `finish`
-
 A term (`rewards/models/term.py`) sees the last hidden state of each answer and its score: that of the
-scalar head for `reward_model`, the implicit reward for `dpo`. `state()` and `restore()` carry the
-terms through a checkpoint.
+scalar head for `reward_model`, the implicit reward for `dpo`.
 """
 
 from __future__ import annotations
@@ -17,13 +11,14 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from torch import Tensor
 
 from burnish.errors import GuardTripped, UserError
 from burnish.lm.hardware import is_device_full
+from burnish.policy.state import with_prefix
 from burnish.rewards.models.dir_term import DirTerm
 from burnish.rewards.models.term import (
     Pair,
@@ -36,31 +31,34 @@ from burnish.rewards.models.term import (
 )
 from burnish.source import describe
 from burnish.training.algorithm import AlgorithmState, Setup
+from burnish.training.data import missing_field
 from burnish.training.forecast import MEASURED, Workload, measured
 from burnish.training.labelled import Batch, RowAlgorithm
 from burnish.training.pairs import (
     Answers,
     BothSpans,
-    PairFields,
     PairMicro,
     PairSet,
-    cut_pairs,
     last_states,
-    over_pairs,
+    pair_fields,
+    pair_micro_batches,
     render_pairs,
 )
 
+if TYPE_CHECKING:
+    from burnish.config.schema import Config
+    from burnish.training.data import Data
+
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class PairTerms:
     """The terms of one algorithm's loss, by name and in their order; false without any."""
 
     def __init__(
-        self,
-        settings: Sequence[TermConfig],
-        setup: Setup,
-        pairs: Callable[[int], Sequence[Pair]],
+        self, settings: Sequence[TermConfig], setup: Setup, pairs: Callable[[int], Sequence[Pair]]
     ) -> None:
         """`pairs` gives the first so many training pairs."""
         loaded = setup.trainable.loaded
@@ -102,7 +100,7 @@ class PairTerms:
 
         for name, term in self.by_name.items():
             try:
-                with _running(name, _at(step)):
+                with _running(name, f" at step {step + 1}"):
                     term.begin(step, pairs, once)
             except _NotTheTerm as found:
                 raise found.error  # noqa: B904 - as it was, without the marker
@@ -113,25 +111,31 @@ class PairTerms:
         sums: dict[str, Tensor] = {}
         for name, term in self.by_name.items():
             with _running(name):
-                found = term.loss(states, total)
-                parts[name] = _scalar(found, states.chosen_P)
+                found = _is(TermLoss, term.loss(states, total), name, "loss returned")
+                given = _is(Tensor, found.total, name, "loss returned a total")
+                # Of one number, in the precision of the scores; its value is not looked at.
+                parts[name] = given.to(states.chosen_P).reshape(())
                 sums |= {f"{name}/{key}": value for key, value in found.sums.items()}
         return parts, sums
 
     def finish(self, step: int, sums: Mapping[str, Tensor]) -> dict[str, float]:
-        """The metrics of all terms, `terms/NAME/...`."""
         metrics: dict[str, float] = {}
         for name, term in self.by_name.items():
-            with _running(name, _at(step)):
-                found = term.finish(step, _named(sums, name))
-                metrics |= {f"terms/{name}/{key}": _metric(key, one) for key, one in found.items()}
+            with _running(name, f" at step {step + 1}"):
+                found = term.finish(step, with_prefix(sums, f"{name}/"))
+                for key, one in found.items():  # a number of any kind; None is stored as no value
+                    metrics[f"terms/{name}/{key}"] = math.nan if one is None else float(one)
         return metrics
 
     def state(self) -> AlgorithmState:
         states: dict[str, TermState] = {}
         for name, term in self.by_name.items():
             with _running(name, " when its state was asked for"):
-                states[name] = _checked(term.state())
+                states[name] = _is(TermState, term.state(), name, "state returned")
+                # What a checkpoint can keep, looked at before anything is written.
+                msgspec.json.encode(states[name].values)
+                for key, tensor in states[name].tensors.items():
+                    _is(Tensor, tensor, name, f"state has as tensor '{key}'")
         values = {name: dict(state.values) for name, state in states.items()}
         tensors = {
             f"{name}/{key}": tensor
@@ -143,7 +147,9 @@ class PairTerms:
     def restore(self, state: AlgorithmState) -> None:
         for name, term in self.by_name.items():
             with _running(name, " when it was continued"):
-                term.restore(TermState(state.values["terms"][name], _named(state.tensors, name)))
+                term.restore(
+                    TermState(state.values["terms"][name], with_prefix(state.tensors, f"{name}/"))
+                )
 
 
 class PairAlgorithm(RowAlgorithm[Pair, Answers, PairMicro]):
@@ -153,14 +159,24 @@ class PairAlgorithm(RowAlgorithm[Pair, Answers, PairMicro]):
     pairs: PairSet
     spans: BothSpans
 
-    def open_pairs(
-        self, fields: PairFields, spans: BothSpans, seed: int, *, together: bool
-    ) -> None:
+    @classmethod
+    def faults(cls, config: Config, settings: Any, data: Data) -> Iterator[str]:
+        tasks, fields = data.open(settings.task), pair_fields(settings)
+        for name in fields.names:
+            yield from missing_field(tasks, name, "train.chosen, train.rejected or a label's field")
+        if fields.bad == "refuse":
+            pairs = PairSet(tasks, fields)
+            # Where rewards are evaluated, held-out tasks need no pairs; nor do those of a stage.
+            is_rewarded = config.rewards and not cls.trains_score_head
+            if settings is config.train and not is_rewarded:
+                pairs.held_out(config.evaluation.prompts)
+
+    def open_pairs(self, spans: BothSpans, seed: int, *, together: bool) -> None:
         """With `together`, the pairs of one prompt are drawn side by side."""
         self.spans = spans
         self.rows = self.pairs = PairSet(
             self.setup.data.open(self.settings.task),
-            fields,
+            pair_fields(self.settings),
             seed=seed,
             spans=spans,
             max_tokens=self.max_tokens,
@@ -172,7 +188,16 @@ class PairAlgorithm(RowAlgorithm[Pair, Answers, PairMicro]):
         return render_pairs(pairs, self.spans)
 
     def cut(self, answers: Answers, tokens: int) -> Iterator[PairMicro]:
-        return cut_pairs(self.setup, answers, tokens)
+        setup, module = self.setup, self.setup.trainable.module
+        share = setup.batches.share_prompts and getattr(module, "packs", True)
+        device = setup.trainable.device
+        return pair_micro_batches(answers, tokens, share=share, world=setup.world, device=device)
+
+    def over_pairs(
+        self, answers: Answers, of: Callable[[PairMicro], Sequence[Tensor]]
+    ) -> list[Tensor]:
+        """Values of all pairs, (N, ...) each."""
+        return self.compute(answers, len(answers.pairs), lambda one: (one.places_P, of(one)))
 
     def updates(self, batch: Batch[Answers]) -> Sequence[Batch[Answers]]:
         answers = batch.rendered
@@ -191,7 +216,7 @@ class PairAlgorithm(RowAlgorithm[Pair, Answers, PairMicro]):
             hidden_BD = self.hidden(module(micro.packed.inputs), micro)
             return hidden_BD[micro.chosen_P], hidden_BD[micro.rejected_P]
 
-        chosen_ND, rejected_ND = over_pairs(self.setup, answers, states)
+        chosen_ND, rejected_ND = self.over_pairs(answers, states)
         return chosen_ND, rejected_ND
 
     def workload(self) -> Workload:
@@ -205,14 +230,11 @@ class PairAlgorithm(RowAlgorithm[Pair, Answers, PairMicro]):
         self.terms.restore(state)
 
 
-def _named(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
-    """Those of one term, by their own names."""
-    start = f"{name}/"
-    return {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
-
-
-class _Unfit(Exception):
-    """What a term returned is not what it should be; the text says which and how."""
+def _is(kind: type[T], given: object, name: str, said: str) -> T:
+    """What a term gave, where it is of the kind that it should be."""
+    if not isinstance(given, kind):
+        raise UserError(f"train.terms: '{name}': {said} {given!r:.60}, expected a {kind.__name__}")
+    return given
 
 
 class _NotTheTerm(Exception):
@@ -223,46 +245,6 @@ class _NotTheTerm(Exception):
         self.error = error
 
 
-def _scalar(found: TermLoss, like_P: Tensor) -> Tensor:
-    """The term's total, in the precision of the scores; its value is not looked at."""
-    if not isinstance(found, TermLoss) or not isinstance(found.total, Tensor) or found.total.ndim:
-        raise _Unfit(
-            f"loss returned {_seen(found)}, expected TermLoss(total) with a tensor of one number"
-        )
-    return found.total.to(like_P)
-
-
-def _checked(state: TermState) -> TermState:
-    """What a checkpoint can keep: JSON and tensors, looked at before anything is written."""
-    if not isinstance(state, TermState):
-        raise _Unfit(f"state returned {_seen(state)}, expected TermState(values, tensors)")
-    for key, tensor in state.tensors.items():
-        if not isinstance(tensor, Tensor):
-            raise _Unfit(f"state has {_seen(tensor)} as tensor '{key}', expected a tensor")
-    msgspec.json.encode(state.values)
-    return state
-
-
-def _metric(key: str, value: Any) -> float:
-    """A number of any kind; None and NaN are stored as no value."""
-    if isinstance(value, str | bytes):
-        raise _Unfit(f"finish returned {value!r} as '{key}', expected a number")
-    return math.nan if value is None else float(value)
-
-
-def _seen(value: object) -> str:
-    """A value in a message: its kind, and a number itself."""
-    if isinstance(value, TermLoss):
-        return f"TermLoss({_seen(value.total)})"
-    if isinstance(value, Tensor):
-        return f"a tensor of shape {tuple(value.shape)}"
-    return repr(value) if isinstance(value, int | float | None) else type(value).__name__
-
-
-def _at(step: int) -> str:
-    return f" at step {step + 1}"
-
-
 @contextmanager
 def _running(name: str, when: str = "") -> Iterator[None]:
     """Turn what a term raises into one line that names it; a full device is not its fault."""
@@ -270,8 +252,6 @@ def _running(name: str, when: str = "") -> Iterator[None]:
         yield
     except (UserError, GuardTripped, _NotTheTerm):
         raise
-    except _Unfit as found:
-        raise UserError(f"train.terms: '{name}': {found}") from None
     # Boundary: a term may be the user's own code, and so may what it calls for every pair.
     except Exception as error:
         if is_device_full(error):

@@ -1,13 +1,7 @@
 """Preference pairs: read from tasks, drawn prompt by prompt, rendered and packed for a pass.
 
-    spans = partial(scored_spans, tokenizer, fields)      # how an algorithm writes both answers
-    pairs = PairSet(tasks, fields, seed=7, spans=spans, max_tokens=2048)
-    batch = render_pairs(pairs.draw(step, 32), spans)
-    for micro in pair_micro_batches(batch, 8192, share=True, world=World(), device=device): ...
-
 Several pairs may have one prompt; they are drawn together, and an answer that stands in more than
-one of them is computed once. Answers to one prompt share its row where that is short enough, as the
-rollouts of a group do. What a step draws follows from the seed and the step alone.
+one of them is computed once. Answers to one prompt share its row where that is short enough.
 """
 
 from __future__ import annotations
@@ -20,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
+from burnish.config.schema import DpoTrain, RewardModelTrain
 from burnish.lm.base import ids_of, media_of
 from burnish.lm.scalar_head import scored_ids
 from burnish.lm.tokenizer import Tokenizer
@@ -29,10 +24,8 @@ from burnish.rollouts.session import naming_task
 from burnish.tasks.base import TaskSet, content_key
 from burnish.tasks.mapping import RowError, read_messages
 from burnish.tasks.rows import says_tie
-from burnish.training.algorithm import Setup
-from burnish.training.data import missing_field
 from burnish.training.devices import World
-from burnish.training.labelled import TEMPLATE_TOKENS, LabelledSet, UnusableRow, over_rows
+from burnish.training.labelled import LabelledSet, UnusableRow, surely_fit
 from burnish.training.packing import PackedBatch, Row, make_rows, pack
 
 Unit = TypeVar("Unit")
@@ -53,12 +46,19 @@ class PairFields:
     bad: str = "refuse"
     """`refuse` or `drop`."""
     takes_messages: bool = True
-    """Whether an answer may be a list of chat messages."""
 
     @property
     def names(self) -> list[str]:
         named = (self.chosen, self.rejected, self.margin, self.tie, self.target)
         return [name for name in named if name]
+
+
+def pair_fields(settings: DpoTrain | RewardModelTrain) -> PairFields:
+    chosen, rejected, bad = settings.chosen, settings.rejected, settings.bad_pairs
+    if isinstance(settings, DpoTrain):
+        return PairFields(chosen, rejected, bad=bad, takes_messages=False)
+    labels = settings.margin, settings.tie, settings.target, settings.ties
+    return PairFields(chosen, rejected, *labels, bad)
 
 
 LARGEST_LABEL = 1e6
@@ -77,28 +77,16 @@ class Answers(NamedTuple):
 
 
 class PairMicro(NamedTuple):
-    """Whole pairs in one packed batch."""
-
     packed: PackedBatch
     places_P: Tensor
-    """Place of each pair in its step."""
     chosen_P: Tensor
     """Row of each pair's chosen answer in the (B, T) tensors of the pass."""
     rejected_P: Tensor
     pairs: Sequence[Pair]
     total: int
-    """Pairs of the whole update."""
-
-
-def pair_faults(tasks: TaskSet, fields: PairFields) -> Iterator[str]:
-    """Fields that the settings name and the tasks lack."""
-    for name in fields.names:
-        yield from missing_field(tasks, name, "train.chosen, train.rejected or a label's field")
 
 
 class PairSet(LabelledSet[Pair]):
-    """The usable pairs of a task set."""
-
     def __init__(
         self,
         tasks: TaskSet,
@@ -125,16 +113,15 @@ class PairSet(LabelledSet[Pair]):
         )
 
 
-# --- one pair
-
-
 def read_pair(task: Task, fields: PairFields) -> Pair:
-    """The pair in a task's fields; raises `UnusableRow`."""
-    names = (fields.chosen, fields.rejected)
-    chosen, rejected = (_answer(task.fields.get(n), n, fields.takes_messages) for n in names)
-    is_tie = bool(fields.tie) and _truth(task.fields.get(fields.tie), fields.tie)
-    margin = _number(task.fields.get(fields.margin), fields.margin, 0.0) if fields.margin else 0.0
-    target = _number(task.fields.get(fields.target), fields.target, 1.0) if fields.target else 1.0
+    chosen, rejected = (
+        _answer(task.fields.get(name), name, fields.takes_messages)
+        for name in (fields.chosen, fields.rejected)
+    )
+    is_tie = says_tie(task.fields.get(fields.tie)) if fields.tie else False
+    if is_tie is None:
+        raise UnusableRow(f"a '{fields.tie}' that is neither true nor false")
+    margin, target = _number(task, fields.margin, 0.0), _number(task, fields.target, 1.0)
     if not 0 <= target <= 1:
         raise UnusableRow(f"a '{fields.target}' outside of 0 to 1")
     target = 0.5 if is_tie else target
@@ -164,27 +151,23 @@ def _folded(text: str) -> str:
 
 
 def _answer(value: Any, name: str, takes_messages: bool) -> str:
-    """The text of an answer: itself, or the assistant's words of a list of messages."""
-    if isinstance(value, str):
-        text = value
-    elif not takes_messages:
-        raise UnusableRow(f"a '{name}' that is not the assistant's words as text")
-    else:
-        turns = _messages(value, name)
+    text = value
+    if not isinstance(value, str):
+        if not takes_messages:
+            raise UnusableRow(f"a '{name}' that is not the assistant's words as text")
+        try:
+            turns = read_messages(value, name)
+        except RowError:
+            raise UnusableRow(f"a '{name}' that is neither text nor chat messages") from None
         text = "\n".join(turn.text for turn in turns if turn.role == "assistant")
     if not text.strip():
         raise UnusableRow(f"an empty '{name}'")
-    return text
+    return str(text)
 
 
-def _messages(value: Any, name: str) -> tuple[Message, ...]:
-    try:
-        return read_messages(value, name)
-    except RowError:
-        raise UnusableRow(f"a '{name}' that is neither text nor chat messages") from None
-
-
-def _number(value: Any, name: str, default: float) -> float:
+def _number(task: Task, name: str, default: float) -> float:
+    """The number in a field; `default` without a field, or where it is empty."""
+    value = task.fields.get(name) if name else None
     if value is None:
         return default
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -192,14 +175,6 @@ def _number(value: Any, name: str, default: float) -> float:
     if not is_number or not -LARGEST_LABEL <= value <= LARGEST_LABEL:
         raise UnusableRow(f"a '{name}' that is no finite number of at most {LARGEST_LABEL:g}")
     return float(value)
-
-
-def _truth(value: Any, name: str) -> bool:
-    """Whether a label says "a tie"; an empty one says no, a word that is not known is refused."""
-    found = says_tie(value)
-    if found is None:
-        raise UnusableRow(f"a '{name}' that is neither true nor false")
-    return found
 
 
 def conversation(task: Task, value: Any) -> tuple[Message, ...]:
@@ -217,19 +192,15 @@ def _fits(pair: Pair, fields: PairFields, spans: BothSpans, max_tokens: int) -> 
     count as half right: it raises `UnusableRow`.
     """
     if pair.target != 0.5 and are_alike(pair.chosen, pair.rejected):
-        first, second = ([s.token_ids for s in side] for side in spans(pair))
-        if sum(first, ()) == sum(second, ()):
+        first, second = (ids_of(side) for side in spans(pair))
+        if first == second:
             raise UnusableRow("two answers that are the same tokens")
-    values = (pair.task.fields[name] for name in (fields.chosen, fields.rejected))
-    for turns in (conversation(pair.task, value) for value in values):
-        # A token holds at least one byte of text, or a part of an image or a sound.
-        most = sum(len(turn.text.encode(errors="replace")) + TEMPLATE_TOKENS for turn in turns)
-        if most > max_tokens or any(turn.media for turn in turns):
-            return all(sum(len(s.token_ids) for s in side) <= max_tokens for side in spans(pair))
+    for name in (fields.chosen, fields.rejected):
+        turns = conversation(pair.task, pair.task.fields[name])
+        is_short = surely_fit([turn.text for turn in turns], len(turns), max_tokens)
+        if not is_short or any(turn.media for turn in turns):
+            return all(len(ids_of(side)) <= max_tokens for side in spans(pair))
     return True
-
-
-# --- tokens and passes
 
 
 def render_pairs(pairs: Sequence[Pair], spans: BothSpans) -> Answers:
@@ -265,22 +236,19 @@ def scored_spans(
 ) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
     """Both answers as a reward model reads them; the tokens behind the prompt are trained."""
     prompt = tokenizer.render_spans(pair.task.messages)
-    chosen, rejected = (
-        _spans(prompt, scored_ids(tokenizer, conversation(pair.task, pair.task.fields[name])))
-        for name in (fields.chosen, fields.rejected)
-    )
-    return chosen, rejected
+    before = tuple(ids_of(prompt))
 
+    def spans(name: str) -> tuple[Span, ...]:
+        ids = scored_ids(tokenizer, conversation(pair.task, pair.task.fields[name]))
+        begin, size = prompt, len(before)
+        media: tuple[MediaPart, ...] = ()
+        if size >= len(ids) or ids[:size] != before:  # a template that changes the prompt
+            begin, media, size = (Span(Author.PROMPT, ids[:1]),), media_of(ids), 1
+        rest = ids[size:]
+        answer = Span(Author.MODEL, rest, (0.0,) * len(rest), trainable=True, media=media)
+        return (*begin, answer)
 
-def _spans(prompt: Sequence[Span], ids: tuple[int, ...]) -> tuple[Span, ...]:
-    """The prompt's spans and the rest as the answer; one span where a template changes the prompt."""
-    size = sum(len(span.token_ids) for span in prompt)
-    before = tuple(token for span in prompt for token in span.token_ids)
-    media: tuple[MediaPart, ...] = ()
-    if size >= len(ids) or ids[:size] != before:
-        prompt, size, media = (Span(Author.PROMPT, ids[:1]),), 1, media_of(ids)
-    rest = ids[size:]
-    return (*prompt, Span(Author.MODEL, rest, (0.0,) * len(rest), trainable=True, media=media))
+    return spans(fields.chosen), spans(fields.rejected)
 
 
 def pair_micro_batches(
@@ -296,7 +264,14 @@ def pair_micro_batches(
     own = world.share(list(units.values()))
     parts = [part for unit in own for part in _cut(batch, unit, tokens, share)]
     for group in within(parts, tokens):
-        yield _pack(batch, group, device)
+        packed = pack([row for _, rows in group for row in rows], batch.trajectories, device)
+        # An answer stands in several rows where its prompt's pairs were cut; any of them will do.
+        row_of = {member: row for row, member in enumerate(packed.members)}
+        places = [place for unit, _ in group for place in unit]
+        sides = ([row_of[side[p]] for p in places] for side in (batch.chosen, batch.rejected))
+        places_P, chosen_P, rejected_P = torch.tensor([places, *sides]).to(device)
+        pairs = [batch.pairs[place] for place in places]
+        yield PairMicro(packed, places_P, chosen_P, rejected_P, pairs, len(batch.pairs))
 
 
 def _cut(
@@ -310,29 +285,10 @@ def _cut(
 
 
 def _rows(batch: Answers, unit: Sequence[int], share: bool) -> list[Row]:
-    sides = [row for place in unit for row in (batch.chosen[place], batch.rejected[place])]
+    sides = (row for place in unit for row in (batch.chosen[place], batch.rejected[place]))
     wanted = list(dict.fromkeys(sides))
     rows = make_rows([batch.trajectories[i] for i in wanted], share)
     return [replace(row, members=tuple(wanted[m] for m in row.members)) for row in rows]
-
-
-def _pack(
-    batch: Answers, group: Sequence[tuple[list[int], list[Row]]], device: torch.device
-) -> PairMicro:
-    packed = pack([row for _, rows in group for row in rows], batch.trajectories, device)
-    # An answer stands in several rows where its prompt's pairs were cut; any of them will do.
-    row_of = {member: row for row, member in enumerate(packed.members)}
-    places = [place for unit, _ in group for place in unit]
-    numbers_3P = torch.tensor(
-        [
-            places,
-            [row_of[batch.chosen[p]] for p in places],
-            [row_of[batch.rejected[p]] for p in places],
-        ]
-    )
-    places_P, chosen_P, rejected_P = numbers_3P.to(device)
-    pairs = [batch.pairs[place] for place in places]
-    return PairMicro(packed, places_P, chosen_P, rejected_P, pairs, len(batch.pairs))
 
 
 def within(
@@ -353,21 +309,6 @@ def within(
         yield group
 
 
-# --- passes of a run over all pairs
-
-
-def cut_pairs(setup: Setup, answers: Answers, tokens: int) -> Iterator[PairMicro]:
-    """This process's share of the pairs in passes of about `tokens` tokens."""
-    share = setup.batches.share_prompts
-    return pair_micro_batches(
-        answers,
-        tokens,
-        share=share and getattr(setup.trainable.module, "packs", True),
-        world=setup.world,
-        device=setup.trainable.device,
-    )
-
-
 def last_states(hidden_RSD: Tensor, packed: PackedBatch) -> Tensor:
     """The hidden state at each answer's last token, (B, D) in at least float32."""
     ends_B = packed.trained_BT.sum(1).cumsum(0) - 1
@@ -379,21 +320,8 @@ def last_states(hidden_RSD: Tensor, packed: PackedBatch) -> Tensor:
 def pair_states(
     hidden_BD: Tensor, chosen_P: Tensor, rejected_P: Tensor, micro: PairMicro
 ) -> PairStates:
-    """What a term sees of a pass; the scores are those of each pair."""
     both = hidden_BD[micro.chosen_P], hidden_BD[micro.rejected_P]
     return PairStates(*both, chosen_P, rejected_P, micro.places_P, micro.pairs)
-
-
-def over_pairs(
-    setup: Setup, answers: Answers, of: Callable[[PairMicro], Sequence[Tensor]]
-) -> list[Tensor]:
-    """Values of all pairs, (N, ...) each, over all processes and without a graph."""
-    return over_rows(
-        setup,
-        lambda tokens: cut_pairs(setup, answers, tokens),
-        len(answers.pairs),
-        lambda micro: (micro.places_P, of(micro)),
-    )
 
 
 def length_metrics(answers: Answers) -> dict[str, float]:

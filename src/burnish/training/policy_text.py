@@ -2,19 +2,13 @@
 
     # Role and rules                        goes into the system message, behind the student's own
     You are a helpful assistant.
-    - Medicine: never advise on it; ...
 
     ## Examples                             become earlier turns of the conversation
     User: Which pill helps against a cold?
     Assistant: I cannot advise on medicine. Please ask a doctor.
 
-Small models do not follow a bare rule; the same rule with worked examples they do follow. Student
-and teacher must differ by the policy alone: a template that writes a system message of its own
-where the conversation has none gets the policy behind that text, and `check_only_policy` compares
-both conversations as the model reads them.
-
-The file is data: no control token in it is ever read as one (`burnish.lm.control_tokens`), and its
-hash is part of the run.
+Student and teacher must differ by the policy alone: a template that writes a system message of its own
+where the conversation has none gets the policy behind that text.
 """
 
 from __future__ import annotations
@@ -47,7 +41,6 @@ class PolicyText(NamedTuple):
     examples: tuple[tuple[str, str], ...] = ()
     """Earlier turns: what a user asked and how the policy has it answered."""
     digest: str = ""
-    """SHA-256 of the file."""
     cut: int = 0
     """Items that did not fit the context and were left out."""
 
@@ -94,15 +87,6 @@ def parse_policy(text: str, name: str = "policy", *, digest: str = "") -> Policy
             raise UserError(
                 f"policy {name}: the examples begin with {line.strip()[:40]!r}; expected 'User: ...'"
             )
-    system, examples = "\n".join(rules).strip(), _pairs(turns, name)
-    if not system and not examples:
-        raise UserError(
-            f"policy {name} has no text; expected rules, and examples under '## Examples'."
-        )
-    return PolicyText(name, system, examples, digest or hashlib.sha256(text.encode()).hexdigest())
-
-
-def _pairs(turns: Sequence[tuple[str, list[str]]], name: str) -> tuple[tuple[str, str], ...]:
     roles = [role for role, _ in turns]
     texts = ["\n".join(lines).strip() for _, lines in turns]
     if roles != ["user", "assistant"] * (len(roles) // 2) or not all(texts):
@@ -110,7 +94,13 @@ def _pairs(turns: Sequence[tuple[str, list[str]]], name: str) -> tuple[tuple[str
             f"policy {name}: its examples are not pairs of 'User: ...' and 'Assistant: ...' with a "
             f"text each (found {', '.join(roles[:6]) or 'none'}); write both for each example."
         )
-    return tuple(zip(texts[::2], texts[1::2], strict=True))
+    examples = tuple(zip(texts[::2], texts[1::2], strict=True))
+    system = "\n".join(rules).strip()
+    if not system and not examples:
+        raise UserError(
+            f"policy {name} has no text; expected rules, and examples under '## Examples'."
+        )
+    return PolicyText(name, system, examples, digest or hashlib.sha256(text.encode()).hexdigest())
 
 
 def with_policy(
@@ -148,18 +138,14 @@ def default_system(tokenizer: Tokenizer) -> str:
 
 
 def check_only_policy(
-    tokenizer: Tokenizer,
-    student: Sequence[Message],
-    teacher: Sequence[Message],
-    policy: PolicyText,
+    tokenizer: Tokenizer, student: Sequence[Message], teacher: Sequence[Message], policy: PolicyText
 ) -> None:
     """Refuse where teacher and student differ by more than the policy, as the template writes both.
 
     The teacher's text must be the student's with one piece put in, and the policy in that piece.
     """
     plain, told = tokenizer.render_text(student), tokenizer.render_text(teacher)
-    first = _alike(plain, told)
-    last = _alike(plain[::-1], told[::-1])
+    first, last = _alike(plain, told), _alike(plain[::-1], told[::-1])
     if first + last < len(plain) or policy.system.strip() not in told:
         at = plain[first : first + 40]
         raise UserError(
@@ -207,7 +193,5 @@ def fit_policy(
 
 def _alike(one: str, other: str) -> int:
     """How many characters two texts begin with in common."""
-    for place, (a, b) in enumerate(zip(one, other, strict=False)):
-        if a != b:
-            return place
-    return min(len(one), len(other))
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))

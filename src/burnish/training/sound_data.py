@@ -1,23 +1,16 @@
 """Sounds that are learned from: decoded once to burnish's cache, read by crops; held-out ones in the store.
 
-    sounds = open_sounds(corpus, held_out=0.05)
-    sounds.train.crop(clip=3, start=800, length=16000)
-    distance_CS, heard = reconstructed(model, sounds.held_out, chosen, strengths, world, device)
-    samples = stored_sounds(step, version, heard, "log_spectral_distance", store.blobs)
-
 The samples of all clips lie end to end as float32; a table says where each begins. Which clips are
 held out follows from a hash of what is said in them, or of their samples where that is not known, so
-equal sentences and equal sounds fall on the same side. A sample of the store holds the sound as its
-task and what was made of it as turns; the same sound is kept once, the same weights make the same
-bytes. A speech generator also learns from latents, those that the frozen tokenizer gives without
-noise: computed once for each tokenizer, they lie end to end too.
+equal sentences and equal sounds fall on the same side. The latents that a frozen tokenizer gives of
+them without noise, for a speech generator, are computed once and lie end to end too.
 """
 
 from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -40,9 +33,11 @@ from burnish.seeds import derive, digest
 from burnish.store import StoredSample
 from burnish.store.blobs import Blobs
 from burnish.store.manifest import is_ours, newest_weights
-from burnish.tasks.sounds import Clip, Samples, SoundCorpus, UtteranceCorpus
+from burnish.tasks.sounds import Samples, SoundCorpus, UtteranceCorpus
 from burnish.tools.search.sources import file_digest
+from burnish.training.algorithm import HELD_OUT, stored
 from burnish.training.devices import World
+from burnish.training.packed_text import spread_evenly
 
 if TYPE_CHECKING:
     from burnish.config.schema import CodecSizes, SpeechTrain
@@ -50,13 +45,12 @@ if TYPE_CHECKING:
     from burnish.models.audio_tokenizer import AudioTokenizerConfig, AudioTokenizerModel
 
 READING = "decoding sounds"
+Wave = NDArray[np.float32]
 LAYOUT = 1
 """Counts changes of what is written here."""
 
 
 class Place(Struct, frozen=True):
-    """Where a clip lies in its file."""
-
     name: str
     start: int
     samples: int
@@ -67,8 +61,6 @@ class Place(Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Clips:
-    """One side of the sounds."""
-
     folder: Path
     rate: int
     places: Sequence[Place]
@@ -90,15 +82,12 @@ class Clips:
 
 @dataclass(frozen=True)
 class Sounds:
-    """What is trained on, and what is held out."""
-
     train: Clips
     held_out: Clips
     note: str = ""
     """What the corpus left out, in one line."""
 
     def line(self) -> str:
-        """For people."""
         t, h = self.train, self.held_out
         return (
             f"{len(t.places):,} clips, {t.seconds / 60:,.1f} minutes at {t.rate:,} Hz; held out "
@@ -108,13 +97,12 @@ class Sounds:
 
 def check_sources(
     settings: SoundTrain, corpus_of: Callable[[tuple[str, ...]], SoundCorpus]
-) -> list[str]:
+) -> Iterator[str]:
     """Refuse what is missing of the sounds that a config names; their digests."""
-    sources = filter(None, (settings.sources, settings.held_out_sources))
-    corpora = [corpus_of(one) for one in sources]
-    for corpus in corpora:
+    for sources in filter(None, (settings.sources, settings.held_out_sources)):
+        corpus = corpus_of(sources)
         corpus.check()
-    return [corpus.digest for corpus in corpora]
+        yield corpus.digest
 
 
 def open_train_and_held_out(
@@ -132,24 +120,28 @@ def open_train_and_held_out(
 
 def open_sounds(corpus: SoundCorpus, *, held_out: float) -> Sounds:
     """The sounds of a corpus, from the cache or decoded now."""
-    name = digest(corpus.digest, f"{held_out}", f"{LAYOUT} {sys.byteorder}")
 
     def build(folder: Path) -> None:
         with waiting_for(READING, "sounds", corpus.count):
             _write(folder, corpus, held_out)
 
+    name = digest(corpus.digest, f"{held_out}", f"{LAYOUT} {sys.byteorder}")
     folder = make_once(f"sounds-{name}", build)
     places = msgspec.json.decode((folder / "clips.json").read_bytes(), type=list[Place])
+    _check_size(folder / "samples.f32", sum(p.samples for p in places), "sounds")
     sides = ([p for p in places if p.is_held_out == side] for side in (False, True))
     train, held = (Clips(folder, corpus.rate, side) for side in sides)
-    wanted, got = 4 * sum(p.samples for p in places), (folder / "samples.f32").stat().st_size
-    if wanted != got:
-        raise UserError(
-            f"{folder}: the cached sounds are damaged ({got:,} bytes, expected {wanted:,}); remove "
-            "the folder."
-        )
     note = folder / "note.txt"
     return Sounds(train, held, note.read_text(encoding="utf-8") if note.exists() else "")
+
+
+def _check_size(file: Path, numbers: int, what: str) -> None:
+    wanted, got = 4 * numbers, file.stat().st_size
+    if wanted != got:
+        raise UserError(
+            f"{file.parent}: the cached {what} are damaged ({got:,} bytes, expected {wanted:,}); "
+            "remove the folder."
+        )
 
 
 def _write(folder: Path, corpus: SoundCorpus, share: float) -> None:
@@ -157,12 +149,12 @@ def _write(folder: Path, corpus: SoundCorpus, share: float) -> None:
     start = 0
     with (folder / "samples.f32").open("wb") as file:
         for clip in corpus.clips():
-            content = np.ascontiguousarray(clip.samples, dtype="<f4")
-            file.write(content.tobytes())
-            is_held_out = _is_held_out(clip, share)
-            said = clip.text, clip.voice
-            places.append(Place(clip.name, start, len(content), is_held_out, *said))
-            start += len(content)
+            content = np.ascontiguousarray(clip.samples, dtype="<f4").tobytes()
+            file.write(content)
+            is_held_out = derive("held out", digest(clip.text or content)) < share * 2**63
+            size = len(clip.samples)
+            places.append(Place(clip.name, start, size, is_held_out, clip.text, clip.voice))
+            start += size
             advance(READING)
     if not places:
         note = f" ({corpus.note})" if corpus.note else ""
@@ -172,37 +164,12 @@ def _write(folder: Path, corpus: SoundCorpus, share: float) -> None:
     (folder / "clips.json").write_bytes(msgspec.json.encode(places))
 
 
-def _is_held_out(clip: Clip, share: float) -> bool:
-    key = digest(clip.text or np.ascontiguousarray(clip.samples, dtype="<f4").tobytes())
-    return derive("held out", key) < share * 2**63
-
-
 LONGEST_S = 10.0
-"""Seconds of a held-out clip that are scored."""
 
-ROLE = "codec"
-"""Role of these samples; the viewer shows their sounds side by side."""
-SPEECH = "speech"
-"""The same, of text that was spoken."""
+DISTANCE = "log_spectral_distance"
 MEANING = "dB from the sound, negative: higher is better"
 MOST_SHOWN = 8
 """Sounds of an evaluation that are kept, spread evenly over those that are scored."""
-
-
-class ReconstructedClip(NamedTuple):
-    """One held-out sound and what was made of it."""
-
-    name: str
-    clip: int
-    """Its place among the held-out sounds."""
-    rate: int
-    sound_n: NDArray[np.float32]
-    made_Sn: NDArray[np.float32]
-    """A reconstruction for each strength of noise."""
-    strengths: Sequence[float]
-    """In standard deviations of the latents; 0 is none."""
-    distances: Sequence[float]
-    """dB of each reconstruction."""
 
 
 class SoundSample(NamedTuple):
@@ -211,10 +178,11 @@ class SoundSample(NamedTuple):
     name: str
     clip: int
     rate: int
-    sound_n: NDArray[np.float32]
-    made: Sequence[tuple[str, NDArray[np.float32]]]
+    sound_n: Wave
+    made: Sequence[tuple[str, Wave]]
     reward: Reward
-    role: str = ROLE
+    role: str = "codec"
+    """Of the samples; the viewer shows the sounds of `codec` and `speech` side by side."""
 
 
 @torch.no_grad()
@@ -225,20 +193,21 @@ def reconstructed(
     strengths: Sequence[float],
     world: World,
     device: torch.device,
-) -> tuple[Tensor, list[ReconstructedClip]]:
+) -> tuple[Tensor, list[SoundSample]]:
     """Distance of each chosen clip with noise of each strength on its latents, (C, S), float64.
 
-    And some of them to listen to. Every process takes its share; all get the whole.
+    And some of them to listen to. Every process takes its share; all get the whole. Strengths are
+    in standard deviations of the latents; 0 is none.
     """
     longest = int(LONGEST_S * clips.rate)
     waves = {
         i: torch.from_numpy(clips.crop(chosen[i], 0, longest)).to(device)
         for i in world.share(range(len(chosen)))
     }
-    own = {i: _latents(model, wave_n) for i, wave_n in waves.items()}
+    own = {i: latents_of(model, wave_n) for i, wave_n in waves.items()}
     every = world.merge(own)
     spread_D = torch.cat([every[i] for i in range(len(chosen))]).std(0, correction=0)
-    kept = shown_places(len(chosen))
+    kept = spread_evenly(len(chosen), MOST_SHOWN)
     found: dict[int, Tensor] = {}
     made: dict[int, Tensor] = {}
     for i, wave_n in waves.items():
@@ -250,78 +219,58 @@ def reconstructed(
         found[i] = torch.stack(row).double().cpu()
         if i in kept:
             made[i] = made_Sn.float().cpu()
-    merged, sounds = world.merge(found), world.merge(made)
-    distance_CS = torch.stack([merged[i].cpu() for i in range(len(chosen))])
+    distance_CS, sounds = world.stacked(found, len(chosen)).cpu(), world.merge(made)
     heard = [
-        ReconstructedClip(
+        reconstruction(
             clips.places[chosen[i]].name,
             chosen[i],
             clips.rate,
             clips.crop(chosen[i], 0, longest),
-            sounds[i].cpu().numpy(),
-            strengths,
-            distance_CS[i].tolist(),
+            zip(strengths, sounds[i].cpu().numpy(), distance_CS[i].tolist(), strict=True),
         )
         for i in kept
     ]
     return distance_CS, heard
 
 
-def _latents(model: AudioTokenizerModel, wave_n: Tensor) -> Tensor:
+def latents_of(model: AudioTokenizerModel, wave_n: Tensor) -> Tensor:
     """(n,) -> (T, D)."""
     found = model.encode(wave_n).latents
     assert found is not None
     return found[0]
 
 
-def shown_places(count: int, most: int = MOST_SHOWN) -> list[int]:
-    """Which of `count` scored sounds are kept.
-
-    >>> shown_places(3), shown_places(16)
-    ([0, 1, 2], [0, 2, 4, 6, 8, 10, 12, 14])
-    """
-    kept = min(count, most)
-    return [place * count // kept for place in range(kept)]
-
-
-def stored_sounds(
-    step: int, version: int, heard: Sequence[ReconstructedClip], measure: str, blobs: Blobs
-) -> list[StoredSample]:
-    """Samples of the split `eval:held_out`; their value is minus the distance."""
-    return stored_samples(step, version, [_in_words(one, measure) for one in heard], blobs)
-
-
-def _in_words(one: ReconstructedClip, measure: str) -> SoundSample:
-    words = [
-        f"{'reconstruction' if not strength else f'with noise of {strength:g} sd'}: {distance:.2f} dB"
-        for strength, distance in zip(one.strengths, one.distances, strict=True)
-    ]
-    reward = Reward(measure, -one.distances[0], reason=MEANING)
-    made = list(zip(words, one.made_Sn, strict=True))
-    return SoundSample(one.name, one.clip, one.rate, one.sound_n, made, reward)
+def reconstruction(
+    name: str, clip: int, rate: int, sound_n: Wave, tried: Iterable[tuple[float, Wave, float]]
+) -> SoundSample:
+    """A sound and what was made of it: strength of noise, wave and distance, the plain one first."""
+    made, distances = [], []
+    for strength, made_n, distance in tried:
+        what = f"with noise of {strength:g} sd" if strength else "reconstruction"
+        made.append((f"{what}: {distance:.2f} dB", made_n))
+        distances.append(distance)
+    return SoundSample(
+        name, clip, rate, sound_n, made, Reward(DISTANCE, -distances[0], reason=MEANING)
+    )
 
 
 def stored_samples(
     step: int, version: int, sounds: Sequence[SoundSample], blobs: Blobs
 ) -> list[StoredSample]:
-    """Samples of the split `eval:held_out`, in the order of the sounds."""
-    return [_stored(step, version, index, one, blobs) for index, one in enumerate(sounds)]
+    """Each sound is a task, and what was made of it are turns."""
 
+    def part(samples_n: Wave, rate: int) -> MediaPart:
+        return blobs.add(encode_sound(np.clip(samples_n, -1, 1), rate))
 
-def _stored(step: int, version: int, index: int, one: SoundSample, blobs: Blobs) -> StoredSample:
-    turns = [
-        Message("assistant", (TextPart(said), _part(made_n, one.rate, blobs)))
-        for said, made_n in one.made
-    ]
-    sound = Message("user", (TextPart(f"{one.name}\n"), _part(one.sound_n, one.rate, blobs)))
-    task = Task(f"held-out-sound-{one.clip}", (sound,))
-    name = f"eval.{step}.{index}"
-    return StoredSample(
-        step=step,
-        split="eval:held_out",
-        index=index,
-        task=task,
-        trajectory=Trajectory(
+    rows = []
+    for index, one in enumerate(sounds):
+        turns = [
+            Message("assistant", (TextPart(said), part(made_n, one.rate)))
+            for said, made_n in one.made
+        ]
+        sound = Message("user", (TextPart(f"{one.name}\n"), part(one.sound_n, one.rate)))
+        task, name = Task(f"held-out-sound-{one.clip}", (sound,)), f"eval.{step}.{index}"
+        trajectory = Trajectory(
             name,
             task.id,
             name,
@@ -330,26 +279,21 @@ def _stored(step: int, version: int, index: int, one: SoundSample, blobs: Blobs)
             role=one.role,
             weight_version=version,
             info={"messages": msgspec.to_builtins(turns)},
-        ),
-        reward=one.reward,
-        keep=False,
-    )
-
-
-def _part(samples_n: NDArray[np.float32], rate: int, blobs: Blobs) -> MediaPart:
-    return blobs.add(encode_sound(np.clip(samples_n, -1, 1), rate))
+        )
+        rows.append((task, trajectory, one.reward))
+    return stored(step, HELD_OUT, rows)
 
 
 ENCODING = "encoding sounds"
+LATENTS = "latents.f32"
 
 
 def find_tokenizer(settings: SpeechTrain) -> Path:
-    """The folder of the tokenizer's weights."""
     folder = Path(settings.tokenizer).expanduser()
     if not folder.is_dir():
         raise UserError(
-            f"{settings.tokenizer}: no such folder; expected the run or folder of an "
-            f"audio tokenizer. Train one: burnish train codec run.name={folder.name}"
+            f"{settings.tokenizer}: no such folder; expected the run or folder of an audio "
+            f"tokenizer. Train one: burnish train codec run.name={folder.name}"
         )
     return newest_weights(folder) if is_ours(folder) else folder
 
@@ -362,15 +306,11 @@ def tokenizer_digest(folder: Path) -> str:
 
 @dataclass(frozen=True)
 class SpeechData:
-    """Recordings with their texts, and the names of who speaks."""
-
     sounds: Sounds
     voices: Sequence[str]
     """Sorted; empty: one voice without a name."""
     hop: int
-    """Samples of a latent."""
     patch: int
-    """Latents of a patch."""
 
     def patches(self, place: Place) -> int:
         """Whole patches of a recording."""
@@ -378,7 +318,6 @@ class SpeechData:
 
     @cached_property
     def characters_a_patch(self) -> float:
-        """The mean pace of the recordings that are trained on."""
         places = self.sounds.train.places
         characters = sum(len(place.text) for place in places)
         return characters / max(sum(map(self.patches, places)), 1)
@@ -406,13 +345,9 @@ def speech_corpus(
 
 
 def open_speech(settings: SpeechTrain, config: AudioTokenizerConfig, patch: int) -> SpeechData:
-    """The recordings that a rooted config names, from the cache or decoded now."""
-    hop: int = config.hop_length
-
-    rate: int = config.sampling_rate
+    hop, rate = config.hop_length, config.sampling_rate
     sounds = open_train_and_held_out(
-        settings,
-        lambda sources: speech_corpus(settings, sources, rate=rate, shortest=hop * patch),
+        settings, lambda sources: speech_corpus(settings, sources, rate=rate, shortest=hop * patch)
     )
     places = [*sounds.train.places, *sounds.held_out.places]
     voices = sorted({place.voice for place in places})
@@ -459,47 +394,21 @@ def new_generator_folder(settings: SpeechTrain, seed: int) -> Path:
     return make_once(f"generator-{digest(f'{seed}', msgspec.json.encode(sizes))}", build)
 
 
-def start_generator(place: Path) -> Path:
-    """The generator of a checkpoint, or of a folder that `save_speech_folder` wrote."""
-    from burnish.models.audio_tokenizer.generator import generator_folder
-
-    return generator_folder(place)
-
-
-# --- fresh models
-
-
-def tokenizer_config(sizes: CodecSizes) -> AudioTokenizerConfig:
-    """The config of an audio tokenizer of these sizes; sizes that do not fit are refused."""
-    from burnish.models.audio_tokenizer import AudioTokenizerConfig
-
-    return AudioTokenizerConfig(**_sizes(sizes))
-
-
 def new_tokenizer_folder(sizes: CodecSizes, seed: int) -> Path:
     """The folder of a fresh audio tokenizer in burnish's cache; the same for the same sizes and seed."""
     from burnish.models.audio_tokenizer import new_tokenizer
 
-    name = digest(f"{seed}", msgspec.json.encode(_sizes(sizes)))
+    plain: dict[str, Any] = msgspec.to_builtins(sizes)
+    name = digest(f"{seed}", msgspec.json.encode(plain))
 
     def build(folder: Path) -> None:
-        new_tokenizer(folder, seed=seed, **_sizes(sizes))
+        new_tokenizer(folder, seed=seed, **plain)
 
     return make_once(f"audio-tokenizer-{name}", build)
 
 
-def _sizes(sizes: CodecSizes) -> dict[str, Any]:
-    plain: dict[str, Any] = msgspec.to_builtins(sizes)
-    return plain
-
-
-# --- latents
-
-
 @dataclass(frozen=True)
 class Latents:
-    """The latents of one side of the sounds."""
-
     folder: Path
     size: int
     starts: Sequence[int]
@@ -508,7 +417,7 @@ class Latents:
     @cached_property
     def _frames(self) -> NDArray[np.float32]:
         found: NDArray[np.float32] = np.memmap(
-            self.folder / "latents.f32", dtype="<f4", mode="r", shape=(self.starts[-1], self.size)
+            self.folder / LATENTS, dtype="<f4", mode="r", shape=(self.starts[-1], self.size)
         )
         return found
 
@@ -525,33 +434,24 @@ def open_latents(clips: Clips, tokenizer: AudioTokenizerModel, key: str) -> Late
     kind = f"{LAYOUT} {sys.byteorder} {tokenizer.device.type}"
     name = digest(clips.folder.name, side, key, kind)
 
+    @torch.no_grad()
     def build(folder: Path) -> None:
-        with waiting_for(ENCODING, "sounds", len(clips.places)):
-            _encode(folder / "latents.f32", clips, tokenizer)
+        with (
+            waiting_for(ENCODING, "sounds", len(clips.places)),
+            (folder / LATENTS).open("wb") as file,
+        ):
+            # One by one: what is computed for a clip does not depend on the others.
+            for number, place in enumerate(clips.places):
+                wave_n = torch.from_numpy(clips.crop(number)).to(tokenizer.device)
+                latents_TD = latents_of(tokenizer, wave_n).float().cpu()
+                if not bool(latents_TD.isfinite().all()):
+                    raise UserError(
+                        f"{place.name}: its latents hold NaN or infinity; expected numbers. Is the "
+                        "tokenizer trained, and the sound within full scale?"
+                    )
+                file.write(np.ascontiguousarray(latents_TD.numpy(), dtype="<f4").tobytes())
+                advance(ENCODING)
 
     folder = make_once(f"latents-{name}", build)
-    wanted, got = 4 * size * starts[-1], (folder / "latents.f32").stat().st_size
-    if wanted != got:
-        raise UserError(
-            f"{folder}: the cached latents are damaged ({got:,} bytes, expected {wanted:,}); remove the "
-            "folder."
-        )
+    _check_size(folder / LATENTS, size * starts[-1], "latents")
     return Latents(folder, size, starts)
-
-
-@torch.no_grad()
-def _encode(target: Path, clips: Clips, tokenizer: AudioTokenizerModel) -> None:
-    """One by one: what is computed for a clip does not depend on the others."""
-    with target.open("wb") as file:
-        for number, place in enumerate(clips.places):
-            wave_n = torch.from_numpy(clips.crop(number)).to(tokenizer.device)
-            latents = tokenizer.encode(wave_n).latents
-            assert latents is not None
-            latents_TD = latents[0].float().cpu()
-            if not bool(latents_TD.isfinite().all()):
-                raise UserError(
-                    f"{place.name}: its latents hold NaN or infinity; expected numbers. Is the tokenizer "
-                    "trained, and the sound within full scale?"
-                )
-            file.write(np.ascontiguousarray(latents_TD.numpy(), dtype="<f4").tobytes())
-            advance(ENCODING)

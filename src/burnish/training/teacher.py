@@ -1,12 +1,5 @@
 """The model that a student is distilled from: its weights, its prefix, what it reads and samples.
 
-| `train.teacher`     | weights                                                          |
-|---------------------|------------------------------------------------------------------|
-| `start` or `frozen` | the model as the training begins                                 |
-| `ema`               | decay * teacher + (1 - decay) * student after each step          |
-| `student`           | the model as it is now                                           |
-| a model's folder    | another model of the same vocabulary                             |
-
 It reads the task in a context of its own: a system message, a template with fields of the task, or a
 policy. The tokens of a policy stand at the beginning of every prompt. Where the teacher can keep their
 keys and values, these are computed once for weights that stay, once a step for weights that move.
@@ -61,7 +54,16 @@ class Teacher:
     def __init__(self, setup: Setup, settings: DistilTrain) -> None:
         self.setup = setup
         self.settings = settings
-        self.other = None if settings.is_self else _load_other(setup, settings)
+        own = setup.trainable.loaded
+        self.other: LoadedModel | None = None
+        if not settings.is_self:
+            self.other = load_model(model_of(settings.teacher), dtype=own.dtype, device=own.device)
+            check_causal(self.other, "train.teacher")
+            self.other.module.requires_grad_(False)
+            what = f"train.teacher = '{settings.teacher}'"
+            check_vocabulary(
+                own, self.other.tokenizer, what, "Distributions are compared token by token"
+            )
         self.average: Average | None = None
         if settings.is_frozen:
             setup.trainable.freeze_reference()
@@ -73,10 +75,6 @@ class Teacher:
     @property
     def loaded(self) -> LoadedModel:
         return self.other or self.setup.trainable.loaded
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        return self.loaded.tokenizer
 
     @contextmanager
     def model(self, student: Any) -> Iterator[Any]:
@@ -114,28 +112,31 @@ class Teacher:
         if self.average is not None:
             self.average.load({k.removeprefix("ema."): v for k, v in tensors.items()})
 
-    # --- the prefix
-
-    def can_reuse(self, module: Any) -> bool:
-        """Whether rows can be computed behind keys that are known: not with sliding windows."""
-        return isinstance(module, Decoder) and module.architecture.sliding_window is None
-
     def hidden(self, module: CausalModel, packed: PackedBatch, prefix: tuple[int, ...]) -> Tensor:
         """The state that predicts each trained token of rows behind a prefix, (N, D)."""
         if not prefix:
             hidden_RSD = module(packed.inputs)
         else:
             assert isinstance(module, Decoder)
-            hidden_RSD = behind_prefix(module, packed, self._keys(module, prefix))
+            # Those of another or a frozen model stay.
+            is_fixed = self.other is not None or self.settings.is_frozen
+            version = 0 if is_fixed else self.setup.weight_version
+            known = self._prefixes.get(prefix)
+            if known is None or known[0] != version:
+                known = self._prefixes[prefix] = (version, prefix_keys(module, prefix))
+            hidden_RSD = behind_prefix(module, packed, known[1])
         return hidden_RSD.flatten(0, 1).index_select(0, packed.source_N)
 
-    def _keys(self, module: Decoder, prefix: tuple[int, ...]) -> Keys:
-        is_fixed = self.other is not None or self.settings.is_frozen
-        version = 0 if is_fixed else self.setup.weight_version
-        known = self._prefixes.get(prefix)
-        if known is None or known[0] != version:
-            known = self._prefixes[prefix] = (version, prefix_keys(module, prefix))
-        return known[1]
+
+def check_vocabulary(own: LoadedModel, other: Tokenizer, what: str, why: str) -> None:
+    """Refuse a model that reads other tokens than the one under training."""
+    odd = odd_token(own.tokenizer, other)
+    if odd is not None:
+        there, here = (one.backend.token_to_id(odd) for one in (other, own.tokenizer))
+        raise UserError(
+            f"{what} has another vocabulary than '{own.name}': token {odd!r} is {there} there and "
+            f"{here} here. {why}; take a model of the same family."
+        )
 
 
 class Average:
@@ -165,39 +166,18 @@ class Average:
         buffers = dict(student.named_buffers())
         for name, buffer in self.module.named_buffers():
             buffer.copy_(buffers[name])
-        self._write()
-
-    def load(self, tensors: Mapping[str, Tensor]) -> None:
-        for name, wide in self.wide.items():
-            wide.copy_(tensors[name])
-        self._write()
+        self.load(self.wide)
 
     @torch.no_grad()
-    def _write(self) -> None:
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
         own = dict(self.module.named_parameters())
         for name, wide in self.wide.items():
+            wide.copy_(tensors[name])
             own[name].copy_(wide)
-
-
-def _load_other(setup: Setup, settings: DistilTrain) -> LoadedModel:
-    own = setup.trainable.loaded
-    teacher = load_model(model_of(settings.teacher), dtype=own.dtype, device=own.device)
-    check_causal(teacher, "train.teacher")
-    teacher.module.requires_grad_(False)
-    odd = odd_token(own.tokenizer, teacher.tokenizer)
-    if odd is not None:
-        there, here = (one.backend.token_to_id(odd) for one in (teacher.tokenizer, own.tokenizer))
-        raise UserError(
-            f"train.teacher = '{settings.teacher}' has another vocabulary than '{own.name}': token "
-            f"{odd!r} is {there} there and {here} here. Distributions over "
-            "different tokens cannot be compared; take a teacher of the same family."
-        )
-    return teacher
 
 
 @torch.no_grad()
 def prefix_keys(module: Decoder, prefix: Sequence[int]) -> Keys:
-    """The keys and values of tokens that every row begins with."""
     found: dict[int, tuple[Tensor, Tensor]] = {}
 
     def keep(index: int, key: Tensor, value: Tensor) -> None:
@@ -244,11 +224,10 @@ class TeacherContext:
         self.prefixes = [self._prefix_of(policy) for policy in self.policies]
 
     def messages(self, step: int | str, task: Task) -> tuple[Message, ...]:
-        """The conversation that the teacher answers at a step."""
         return teacher_prompt(task, self.settings, self.policy_of(step, task), self.default)
 
     def spans(self, step: int | str, task: Task) -> tuple[Span, ...]:
-        return self._render(task, self.policy_of(step, task))
+        return self.teacher.loaded.tokenizer.render_spans(self.messages(step, task))
 
     def policy_of(self, step: int | str, task: Task) -> PolicyText | None:
         """The policy of a prompt: drawn with a seed of the step."""
@@ -279,20 +258,16 @@ class TeacherContext:
         media = tuple(part for span in view.spans for part in span.media)
         return Row(rest, own.members, tokens, media), known
 
-    def _render(self, task: Task, policy: PolicyText | None) -> tuple[Span, ...]:
-        messages = teacher_prompt(task, self.settings, policy, self.default)
-        return self.teacher.tokenizer.render_spans(messages)
-
     def _open(self, tasks: TaskSet) -> list[PolicyText]:
-        """The policies, known to fit and to be all that teacher and student differ by."""
-        root, tokenizer = self.setup.data.root, self.teacher.tokenizer
+        root, tokenizer = self.setup.data.root, self.teacher.loaded.tokenizer
         found = [read_policy(root / path) for path in self.settings.policies]
         self.default = default_system(tokenizer) if found else ""
         room = self.teacher.loaded.module.longest_row(0) - self.setup.config.rollout.max_tokens
         shown = tasks.sample(MEASURED) if found else []
 
         def length_of(policy: PolicyText) -> int:
-            return max(count_tokens(self._render(task, policy)) for task in shown)
+            asked = (teacher_prompt(task, self.settings, policy, self.default) for task in shown)
+            return max(count_tokens(tokenizer.render_spans(one)) for one in asked)
 
         allow = self.settings.allow_truncate
         found = [fit_policy(one, length_of, room, allow_truncate=allow) for one in found]
@@ -309,13 +284,12 @@ class TeacherContext:
 
     def _prefix_of(self, policy: PolicyText) -> tuple[int, ...]:
         """The tokens that the teacher reads before any question; () where they cannot be reused."""
-        can_reuse = self.teacher.can_reuse(self.teacher.loaded.module)
+        module, tokenizer = self.teacher.loaded.module, self.teacher.loaded.tokenizer
+        can_reuse = isinstance(module, Decoder) and module.architecture.sliding_window is None
         if not (self.settings.reuse_prefix and can_reuse and self.settings.divergence != "sampled"):
             return ()
         asked = [
-            self.teacher.tokenizer.render(
-                with_policy((Message("user", text),), policy, self.default)
-            )
+            tokenizer.render(with_policy((Message("user", text),), policy, self.default))
             for text in ("a", "Where?")
         ]
         pairs = zip(*asked, strict=False)
@@ -342,7 +316,6 @@ def teacher_prompt(
 
 
 def context_columns(settings: DistilTrain) -> Columns:
-    """How a task becomes what the teacher is asked."""
     return Columns(messages="messages", system=settings.system, template=settings.template)
 
 

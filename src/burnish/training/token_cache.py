@@ -1,16 +1,10 @@
 """A corpus as token ids on disk: written once, then read by position without holding it.
 
-    tokens = open_tokens(corpus, tokenizer, held_out=0.05)
-    tokens.train.read(position, 1024)       # ids from any place; the stream goes round
-    tokens.held_out, tokens.line()
-
-A split is one stream: a boundary token before each document, and one at the end. The same token so
-begins and ends texts, and every token of a document is predicted from what stands before it. Whole
-documents are held out, by a hash of their first `HASHED` characters without white space at the ends,
-so equal documents fall on the same side and more data moves nothing. Files are in burnish's cache
-folder under a name made of the corpus's contents, the tokenizer and the share held out. Files that
-are damaged are written again: each has its SHA-256, and opening them reads them through, about a
-second a gigabyte. So are those of a function whose first texts are others by now.
+A split is one stream: a boundary token before each document, and one at the end. Whole documents are
+held out, by a hash of their first `HASHED` characters, so equal documents fall on the same side and
+more data moves nothing. Files are in burnish's cache folder under a name made of the corpus's
+contents, the tokenizer and the share held out; what is damaged (each file has its SHA-256), or of a
+function whose first texts are others by now, is written again.
 """
 
 from __future__ import annotations
@@ -43,7 +37,6 @@ from burnish.tasks.corpus import Corpus, Report
 logger = logging.getLogger(__name__)
 
 LAYOUT = 3
-"""Counts changes of what is written."""
 HASHED = 1 << 16
 """Characters of a document that decide whether it is held out."""
 CHECKED = 1 << 16
@@ -52,7 +45,7 @@ BATCH = 1 << 20
 """Bytes that are encoded at one time."""
 END_OF_TEXT = "<|endoftext|>"
 READING = "tokenising the text"
-FREQUENCIES = "frequencies.npy"
+COUNTS, FREQUENCIES = "counts.json", "frequencies.npy"
 
 Ids = NDArray[np.integer]
 Side = Literal["train", "held_out"]
@@ -63,9 +56,7 @@ class SideCount(Struct, frozen=True):
     """Boundaries included."""
     documents: int = 0
     bytes: int = 0
-    """Of the text in UTF-8."""
     sha256: str = ""
-    """Of the file of its ids."""
 
 
 class Counts(Struct, frozen=True):
@@ -74,16 +65,9 @@ class Counts(Struct, frozen=True):
     boundary: int
     dtype: str
     frequencies_sha256: str
-    """Of `frequencies.npy`."""
     separators: int
-    """How often the corpus's separator was found."""
     fingerprint: str = ""
     """Of all of the above; the hashes in it are those of every id in its order."""
-
-    def with_fingerprint(self) -> Counts:
-        """The same with the fingerprint that it should have."""
-        plain = msgspec.structs.replace(self, fingerprint="")
-        return msgspec.structs.replace(plain, fingerprint=digest(msgspec.json.encode(plain)))
 
 
 @dataclass(frozen=True)
@@ -94,7 +78,6 @@ class Stream:
 
     @cached_property
     def ids(self) -> Ids:
-        """All of them, mapped from the file."""
         return np.memmap(self.path, dtype=self.dtype, mode="r", shape=(self.count.tokens,))
 
     def read(self, position: int, length: int) -> NDArray[np.int64]:
@@ -115,7 +98,6 @@ class Tokens:
     folder: Path
     counts: Counts
     note: str = ""
-    """What people should know of where they come from."""
 
     @property
     def train(self) -> Stream:
@@ -125,15 +107,15 @@ class Tokens:
     def held_out(self) -> Stream:
         return Stream(self.folder / "held_out.bin", self.counts.held_out, self.counts.dtype)
 
-    @property
-    def boundary(self) -> int:
-        return self.counts.boundary
-
     @cached_property
     def frequencies(self) -> NDArray[np.int64]:
         """How often each id stands in the training stream, (V,)."""
         found: NDArray[np.int64] = np.load(self.folder / FREQUENCIES)
         return found
+
+    @property
+    def boundary(self) -> int:
+        return self.counts.boundary
 
     @property
     def fingerprint(self) -> str:
@@ -150,7 +132,6 @@ class Tokens:
 
 
 def open_tokens(corpus: Corpus, tokenizer: Tokenizer, *, held_out: float) -> Tokens:
-    """The tokens of a corpus, from the cache or written now."""
     backend = plain_backend(tokenizer)
     boundary = boundary_id(tokenizer)
     name = digest(corpus.digest, backend.to_str(), f"{held_out}", f"{boundary}", f"{LAYOUT}")
@@ -162,66 +143,59 @@ def open_tokens(corpus: Corpus, tokenizer: Tokenizer, *, held_out: float) -> Tok
     place = cache_folder() / f"tokens-{name}"
     if place.is_dir():
         why = _damage(place)
-        if (
-            not why
-            and corpus.has_functions
-            and not _begins_alike(place, corpus, backend, boundary, held_out)
-        ):
+        if not why and corpus.has_functions:
+            if _begins_alike(place, corpus, backend, boundary, held_out):
+                made = datetime.fromtimestamp((place / COUNTS).stat().st_mtime)
+                note = (
+                    f"; cached tokens of {made:%Y-%m-%d %H:%M} (only the first texts were compared)"
+                )
+                return Tokens(place, _counts(place), note)
             why = f"{corpus.name}: the first texts are others than those in the cache"
         if not why:
-            return Tokens(place, _counts(place), _age(place) if corpus.has_functions else "")
+            return Tokens(place, _counts(place))
         logger.warning("%s; the text is tokenised again.", why)
-        _remove(place)
+        # Out of its place at once, so that nobody opens half of it.
+        with scratch_folder(place) as scratch:
+            try:
+                place.rename(scratch / place.name)
+            except OSError as error:
+                raise StoreError(
+                    f"{place}: cannot be removed ({error.strerror or error}); remove it by hand."
+                ) from None
     folder = make_once(place.name, build)
     return Tokens(folder, _counts(folder))
 
 
-def _age(folder: Path) -> str:
-    made = datetime.fromtimestamp((folder / "counts.json").stat().st_mtime)
-    return f"; cached tokens of {made:%Y-%m-%d %H:%M} (only the first texts were compared)"
-
-
-def _remove(folder: Path) -> None:
-    """Out of its place at once, so that nobody opens half of it."""
-    with scratch_folder(folder) as scratch:
-        try:
-            folder.rename(scratch / folder.name)
-        except OSError as error:
-            raise StoreError(
-                f"{folder}: cannot be removed ({error.strerror or error}); remove it by hand."
-            ) from None
+def _fingerprint(counts: Counts) -> str:
+    return digest(msgspec.json.encode(msgspec.structs.replace(counts, fingerprint="")))
 
 
 def _counts(folder: Path) -> Counts:
-    return msgspec.json.decode((folder / "counts.json").read_bytes(), type=Counts)
+    return msgspec.json.decode((folder / COUNTS).read_bytes(), type=Counts)
 
 
 def _damage(folder: Path) -> str:
     """The file of a cache folder that is not what was written, and why; empty where all are."""
-    file = "counts.json"
+    file = COUNTS
     try:
         counts = _counts(folder)
-        if counts != counts.with_fingerprint():
+        if counts.fingerprint != _fingerprint(counts):
             raise ValueError("it does not fit its fingerprint")
         tokens = Tokens(folder, counts)
+        sums = {FREQUENCIES: counts.frequencies_sha256}
         for stream in (tokens.train, tokens.held_out):
             file = stream.path.name
+            sums[file] = stream.count.sha256
             wanted = stream.count.tokens * np.dtype(stream.dtype).itemsize
             got = stream.path.stat().st_size
             if got != wanted:
                 raise ValueError(f"{got:,} bytes, expected {wanted:,}")
-            _check_hash(stream.path, stream.count.sha256)
-        file = FREQUENCIES
-        _check_hash(folder / file, counts.frequencies_sha256)
+        for file, wanted_sum in sums.items():
+            if (found := _sha256(folder / file)) != wanted_sum:
+                raise ValueError(f"SHA-256 {found[:16]}, expected {wanted_sum[:16]}")
     except (OSError, ValueError, msgspec.MsgspecError) as error:
         return f"{folder / file}: the cached tokens are damaged ({first_line(error)})"
     return ""
-
-
-def _check_hash(path: Path, wanted: str) -> None:
-    got = _sha256(path)
-    if got != wanted:
-        raise ValueError(f"SHA-256 {got[:16]}, expected {wanted[:16]}")
 
 
 def _sha256(path: Path) -> str:
@@ -288,15 +262,12 @@ def token_bytes(tokenizer: Tokenizer) -> NDArray[np.int64] | None:
     return found
 
 
-# --- writing
-
-
 def _write(
     folder: Path, corpus: Corpus, backend: tokenizers.Tokenizer, boundary: int, share: float
 ) -> None:
     encode = _encoder(backend, boundary)
-    vocabulary = _vocabulary(backend)
-    dtype = _dtype(vocabulary)
+    vocabulary = int(max(backend.get_vocab(with_added_tokens=True).values())) + 1
+    dtype = "uint16" if vocabulary <= 1 << 16 else "uint32"
     sides: dict[Side, _SideWriter] = {
         "train": _SideWriter(folder / "train.bin", dtype),
         "held_out": _SideWriter(folder / "held_out.bin", dtype),
@@ -309,7 +280,7 @@ def _write(
         separators += count
 
     try:
-        for batch in _batches(corpus, share, on_separators=on_separators):
+        for batch in _batches(corpus, share, BATCH, on_separators):
             for side, ids in _encoded(batch, encode, boundary).items():
                 own = [piece for piece in batch if piece.side == side]
                 sizes, begun = sum(len(p.text) for p in own), sum(p.begins for p in own)
@@ -335,15 +306,8 @@ def _write(
         frequencies_sha256=_sha256(folder / FREQUENCIES),
         separators=separators,
     )
-    (folder / "counts.json").write_bytes(msgspec.json.encode(counts.with_fingerprint()))
-
-
-def _vocabulary(backend: tokenizers.Tokenizer) -> int:
-    return int(max(backend.get_vocab(with_added_tokens=True).values())) + 1
-
-
-def _dtype(vocabulary: int) -> str:
-    return "uint16" if vocabulary <= 1 << 16 else "uint32"
+    counts = msgspec.structs.replace(counts, fingerprint=_fingerprint(counts))
+    (folder / COUNTS).write_bytes(msgspec.json.encode(counts))
 
 
 class _SideWriter:
@@ -374,19 +338,16 @@ class _SidePiece(NamedTuple):
 
 
 def _batches(
-    corpus: Corpus,
-    share: float,
-    bytes_at_once: int | None = None,
-    on_separators: Report = lambda count: None,
+    corpus: Corpus, share: float, most: int, on_separators: Report = lambda count: None
 ) -> Iterator[list[_SidePiece]]:
-    """Pieces of all documents and the side of each, about `BATCH` bytes at a time."""
-    most = BATCH if bytes_at_once is None else bytes_at_once
+    """Pieces of all documents and the side of each, about `most` bytes at a time."""
     held: list[_SidePiece] = []
     size, begins = 0, True
     side: Side = "train"
     for piece in corpus.pieces(lambda count: advance(READING, count), on_separators):
         if begins:
-            side = "held_out" if is_held_out(_key(piece.text), share) else "train"
+            key = digest(piece.text.strip()[:HASHED])
+            side = "held_out" if is_held_out(key, share) else "train"
         held.append(_SidePiece(side, piece.text.encode(), begins))
         size += len(held[-1].text)
         begins = piece.ends
@@ -394,11 +355,6 @@ def _batches(
             yield held
             held, size = [], 0
     yield held
-
-
-def _key(text: str) -> str:
-    """Of a document, by the text it begins with."""
-    return digest(text.strip()[:HASHED])
 
 
 Encode = Callable[[list[bytes]], list[Ids]]

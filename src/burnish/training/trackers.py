@@ -1,10 +1,7 @@
 """Send a run's metrics, config and result to wandb, TensorBoard or MLflow beside the store.
 
-    trackers = ["tensorboard"]          # in a recipe, or `burnish train grpo --tracker tensorboard`
-
-A tracker is one class here, and one word in `Config.trackers`. Each runs in a
-thread of its own: training never waits for a server, and a tracker that fails is left out with one
-warning. The run's store has everything either way.
+Each tracker runs in a thread of its own: training never waits for a server, and a tracker that fails
+is left out with one warning. The run's store has everything either way.
 """
 
 from __future__ import annotations
@@ -19,7 +16,6 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -38,7 +34,6 @@ logger = logging.getLogger(__name__)
 START_S = 60.0
 """How long the run waits for a tracker to open: what it imports must not meet the first step."""
 END_S = 60.0
-"""How long the end of a run waits for what is still to be sent."""
 INTERRUPTED = "interrupted"
 
 
@@ -89,8 +84,6 @@ def check_trackers(names: Sequence[str]) -> None:
 
 
 class Trackers:
-    """All trackers of a run; `see` gets every event, `close` ends them."""
-
     def __init__(self, config: Config, store: RunStore) -> None:
         check_trackers(config.trackers)
         self._store, self._samples = store, config.tracked_samples
@@ -108,7 +101,13 @@ class Trackers:
             return
         match event:
             case Started():
-                self._start()
+                about, folder = self._store.about, self._store.folder
+                key = digest("tracked run", about.store or str(folder.resolve()))[:16]
+                run = TrackedRun(key, folder.name, folder, about.recipe, about.config)
+                for thread in self._threads:
+                    thread.start(run)
+                for thread in self._threads:
+                    thread.wait_for_start()
             case StepDone():
                 prefix = f"{STAGE}{event.stage}/" if event.stage else ""
                 numbers = {prefix + name: value for name, value in event.metrics.items()}
@@ -127,7 +126,14 @@ class Trackers:
                 self._log(numbers, event.step, "")
             case Finished():
                 self._is_finished = True
-                self._send(lambda tracker: tracker.finish(event.status, _result(event)))
+                found: dict[str, Any] = {"status": event.status, "seconds": event.seconds}
+                if event.reason:
+                    found["reason"] = event.reason
+                for name in ("before", "after", "change"):
+                    if estimate := getattr(event, name):
+                        keys = (name, f"{name}_low", f"{name}_high")
+                        found |= zip(keys, estimate[:3], strict=True)
+                self._send(lambda tracker: tracker.finish(event.status, found))
 
     def close(self) -> None:
         """Wait for what is still to be sent; a run that did not end is marked as interrupted."""
@@ -137,16 +143,6 @@ class Trackers:
         for thread in self._threads:
             thread.close()
         self._threads = []
-
-    def _start(self) -> None:
-        about = self._store.about
-        key = digest("tracked run", about.store or str(self._store.folder.resolve()))[:16]
-        folder = self._store.folder
-        run = TrackedRun(key, folder.name, folder, about.recipe, about.config)
-        for thread in self._threads:
-            thread.start(run)
-        for thread in self._threads:
-            thread.wait_for_start()
 
     def _log(self, numbers: Mapping[str, float], step: int, stage: str) -> None:
         # A number that is not finite is none: a tracker would draw it as 0 or stop a chart.
@@ -170,7 +166,7 @@ class Trackers:
 
     def _send(self, call: Callable[[Tracker], None]) -> None:
         for thread in self._threads:
-            thread.send(call)
+            thread.calls.put(call)
 
 
 class TrackerThread:
@@ -178,14 +174,13 @@ class TrackerThread:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._calls: queue.SimpleQueue[Callable[[Tracker], None] | None] = queue.SimpleQueue()
+        self.calls: queue.SimpleQueue[Callable[[Tracker], None] | None] = queue.SimpleQueue()
         self._is_open = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self, run: TrackedRun) -> None:
-        self._thread = threading.Thread(
-            target=partial(self._work, run), name=f"tracker {self.name}", daemon=True
-        )
+        name = f"tracker {self.name}"
+        self._thread = threading.Thread(target=self._work, args=(run,), name=name, daemon=True)
         self._thread.start()
 
     def wait_for_start(self) -> None:
@@ -198,12 +193,8 @@ class TrackerThread:
                 START_S,
             )
 
-    def send(self, call: Callable[[Tracker], None]) -> None:
-        self._calls.put(call)
-
     def close(self) -> None:
-        """Let the thread make the calls that wait, for a minute at most."""
-        self._calls.put(None)
+        self.calls.put(None)
         if self._thread is None:
             return
         self._thread.join(END_S)
@@ -220,7 +211,7 @@ class TrackerThread:
             tracker = TRACKERS[self.name]()
             tracker.start(run)
             self._is_open.set()
-            while (call := self._calls.get()) is not None:
+            while (call := self.calls.get()) is not None:
                 call(tracker)
         except BaseException as error:  # boundary: a tracker is another's library and its server
             logger.warning(
@@ -231,21 +222,6 @@ class TrackerThread:
             )
         finally:
             self._is_open.set()
-
-
-def _result(event: Finished) -> dict[str, Any]:
-    found: dict[str, Any] = {"status": event.status, "seconds": event.seconds}
-    if event.reason:
-        found["reason"] = event.reason
-    for name in ("before", "after", "change"):
-        estimate = getattr(event, name)
-        if estimate is not None:
-            found |= {
-                f"{name}": estimate.value,
-                f"{name}_low": estimate.low,
-                f"{name}_high": estimate.high,
-            }
-    return found
 
 
 STEP = "trainer/step"
@@ -300,7 +276,6 @@ class WandbTracker:
 
 FOLDER = "tensorboard"
 CELL = 400
-"""Characters of a cell."""
 
 
 class TensorBoardTracker:
@@ -358,9 +333,7 @@ def _row(cells: Sequence[object]) -> str:
 
 TAG = "burnish.run"
 LONGEST = 500
-"""Characters of a parameter; MLflow refuses longer ones."""
 AT_ONCE = 100
-"""Parameters that one call may hold."""
 STATUSES = {"finished": "FINISHED", "stopped": "FAILED", "interrupted": "KILLED"}
 
 
@@ -383,10 +356,13 @@ class MlflowTracker:
             # MLflow keeps its folder store behind this variable; its database needs more packages.
             os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
             place = (run.folder.parent / "mlruns").resolve().as_uri()
+        from mlflow.entities import Param
         from mlflow.tracking import MlflowClient
 
         self.client = MlflowClient(place)
-        experiment = self._experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", "burnish"))
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "burnish")
+        known = self.client.get_experiment_by_name(name)
+        experiment = str(known.experiment_id if known else self.client.create_experiment(name))
         found = self.client.search_runs([experiment], f"tags.`{TAG}` = '{run.key}'", max_results=1)
         self.is_continued = bool(found)
         if found:
@@ -394,10 +370,11 @@ class MlflowTracker:
             self.client.update_run(self.run_id, status="RUNNING")
         else:
             tags = {TAG: run.key, "recipe": run.recipe}
-            self.run_id = self.client.create_run(
-                experiment, tags=tags, run_name=run.name
-            ).info.run_id
-            self._log_config(run.config)
+            fresh = self.client.create_run(experiment, tags=tags, run_name=run.name)
+            self.run_id = fresh.info.run_id
+            params = [Param(_plain(key), str(v)[:LONGEST]) for key, v in run.config.items()]
+            for start in range(0, len(params), AT_ONCE):
+                self.client.log_batch(self.run_id, params=params[start : start + AT_ONCE])
 
     def log(self, metrics: Mapping[str, float], step: int, stage: str, total: int) -> None:
         from mlflow.entities import Metric
@@ -420,29 +397,13 @@ class MlflowTracker:
             self.client.set_tag(self.run_id, f"result.{key}", str(value))
         self.client.set_terminated(self.run_id, status=STATUSES[status])
 
-    def _experiment(self, name: str) -> str:
-        found = self.client.get_experiment_by_name(name)
-        return str(found.experiment_id if found else self.client.create_experiment(name))
-
-    def _log_config(self, config: Mapping[str, Any]) -> None:
-        from mlflow.entities import Param
-
-        params = [Param(_plain(key), str(value)[:LONGEST]) for key, value in config.items()]
-        for start in range(0, len(params), AT_ONCE):
-            self.client.log_batch(self.run_id, params=params[start : start + AT_ONCE])
-
     def _last(self, name: str, stage: str) -> int:
         """The last step that an earlier start of the run has logged; -1 for none."""
         if not self.is_continued:
             return -1
         # All numbers of a step come in one call, so one of them stands for the others.
-        own = (
-            name
-            if name.startswith("held_out/")
-            else f"{STAGE}{stage}/{STEP_S}"
-            if stage
-            else STEP_S
-        )
+        own = f"{STAGE}{stage}/{STEP_S}" if stage else STEP_S
+        own = name if name.startswith("held_out/") else own
         if own not in self.logged:
             history = self.client.get_metric_history(self.run_id, metric_name(own))
             self.logged[own] = max((point.step for point in history), default=-1)
@@ -459,7 +420,6 @@ def metric_name(name: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """With an underscore for each character that MLflow refuses."""
     return re.sub(r"[^\w.\-/ ]", "_", name)
 
 

@@ -33,11 +33,7 @@ from burnish.store.manifest import is_ours, newest_weights
 from burnish.training.forecast import Forecast, Workload
 from burnish.training.guards import check_saved
 from burnish.training.packing import CausalModel
-from burnish.training.sound_data import (
-    new_generator_folder,
-    new_tokenizer_folder,
-    start_generator,
-)
+from burnish.training.sound_data import new_generator_folder, new_tokenizer_folder
 
 if TYPE_CHECKING:
     from burnish.config.schema import Config
@@ -57,16 +53,11 @@ class OtherModel(LoadedModel):
 
     @property
     def dtype(self) -> torch.dtype:
-        return self._first.dtype
+        return next(iter(self.module.parameters())).dtype
 
     @property
     def device(self) -> torch.device:
-        return self._first.device
-
-    @property
-    def _first(self) -> Tensor:
-        first: Tensor = next(self.module.parameters())
-        return first
+        return next(iter(self.module.parameters())).device
 
     def weights(self) -> dict[str, Tensor]:
         return dict(self.module.state_dict())
@@ -107,12 +98,9 @@ def other_forecast(model: OtherModel, trained: int, work: Workload, free: int) -
 
 @dataclass
 class Trainable:
-    """A loaded model whose parameters are trained, whole or through low-rank adapters."""
-
     loaded: LoadedModel
     lora: Lora | None = None
     seed: int = 0
-    """Of the adapters' first weights."""
     start: str | Path | None = None
     """The model to freeze as the reference, where it is not the one that is trained; for a replay."""
 
@@ -166,7 +154,6 @@ class Trainable:
                 layer.enable_adapters(True)
 
     def weights(self) -> dict[str, Tensor]:
-        """The state dict of the plain model as it is now, adapters merged."""
         if isinstance(self.loaded, OtherModel):
             return self.loaded.weights()
         return _merged(self.module) if self.lora else self.module.weights_to_save()
@@ -198,7 +185,9 @@ def start_model(config: Config) -> str | Path:
     if isinstance(first, SpeechTrain):
         if path == NEW:
             return new_generator_folder(first, Seeds(config.run.seed).for_("model"))
-        return start_generator(find_folder(model_of(path)))
+        from burnish.models.audio_tokenizer.generator import generator_folder
+
+        return generator_folder(find_folder(model_of(path)))
     if path != NEW:
         return f"{DIFFUSION}{path}" if is_diffusion and path in SHIPPED else model_of(path)
     fresh = new_model_folder(config.model.new, Seeds(config.run.seed).for_("model"))
@@ -222,22 +211,18 @@ def _attach(module: nn.Module, lora: Lora, seed: int) -> None:
         ) from error
     module.requires_grad_(False)
     names = {name.rsplit(".", 1)[-1] for name, m in module.named_modules() if name}
+    linear = [name for name, m in module.named_modules() if isinstance(m, nn.Linear)]
     missing = [target for target in lora.targets if target not in names]
     if missing:
         raise UserError(
             f"model.lora.targets names no layer of this model: {', '.join(missing)}; "
-            f"its linear layers are {', '.join(sorted(_linear_names(module)))}"
+            f"its linear layers are {', '.join(sorted({n.rsplit('.', 1)[-1] for n in linear}))}"
         )
     config = LoraConfig(r=lora.rank, lora_alpha=lora.alpha, target_modules=list(lora.targets))
     # peft draws from the global generator; a run must not depend on what was drawn before.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         inject_adapter_in_model(config, module)
-
-
-def _linear_names(module: nn.Module) -> set[str]:
-    linear = (name for name, m in module.named_modules() if isinstance(m, nn.Linear))
-    return {name.rsplit(".", 1)[-1] for name in linear}
 
 
 @torch.no_grad()

@@ -1,12 +1,9 @@
 """One trainer for every kind of training: steps, guards, evaluation, checkpoints and exact resume.
 
-`Trainer.run()` yields events and keeps nothing that is not also in the run folder. What a step
-trains on and its loss are the business of an `Algorithm`. Stages run first, one after another on
-the same weights, each with its own algorithm and optimiser; the weights that one leaves lie in
-`stages/NAME/final`. Killed at any moment, the next start continues from the newest checkpoint of
-the stage it was in; steps that were already sampled and scored after it are read back from the
-store, so nothing is sampled or judged twice, and on the CPU the weights and metrics come out bit
-for bit as if nothing had happened.
+`Trainer.run()` yields events and keeps nothing that is not also in the run folder. Stages run first,
+on the same weights, each with its own algorithm and optimiser. Killed at any moment, the next start
+continues from the newest checkpoint; steps that were already sampled and scored after it are read back
+from the store, and on the CPU weights and metrics come out bit for bit as if nothing had happened.
 """
 
 from __future__ import annotations
@@ -44,18 +41,11 @@ from burnish.rewards.scorer import leaves
 from burnish.source import describe
 from burnish.store import STAGE, RunStore
 from burnish.store.durable import remove_drafts, remove_folder, store_errors, whole_folder
-from burnish.store.processes import ProcessRecord, death_line
+from burnish.store.processes import Death, ProcessRecord, death_line
 from burnish.tasks.base import TaskSet
 from burnish.texts import counted, run_word, shown_path
 from burnish.training import checkpoint, metrics
-from burnish.training.algorithm import (
-    AnyAlgorithm,
-    HeldOutScores,
-    Setup,
-    StepReport,
-    StepResult,
-    StepUndone,
-)
+from burnish.training.algorithm import AnyAlgorithm, HeldOutScores, Setup, StepResult, StepUndone
 from burnish.training.checkpoint import TrainState, save_crash
 from burnish.training.data import AnswerBudget
 from burnish.training.devices import World
@@ -85,15 +75,12 @@ Result = TypeVar("Result")
 logger = logging.getLogger(__name__)
 
 TELL_S = 10.0
-"""Seconds between two words about an evaluation under way."""
 FINAL = "final"
-"""Folder of a finished stage's weights, in `stages/NAME/`."""
 
 
 @dataclass
 class Stage:
     name: str
-    """Empty for the main training."""
     steps: int
     settings: Optimiser
     checkpoint: Checkpoint
@@ -129,15 +116,11 @@ class Trainer:
     threads: int
     answers: AnswerBudget
     stage: Stage
-    """The one under way."""
     next_stage: Callable[[], Stage]
     """Opens the stage after the one under way, on the weights that this one left."""
     paid: PaidReplies | None = None
-    """What the rewards' judges were paid for, where there are any."""
     trackers: Trackers | None = None
-    """Of the main process, where the config names any."""
     pace: Pace = field(default_factory=Pace)
-    """How long steps, evaluations and checkpoints took."""
     warned: set[str] = field(default_factory=set)
     """Changes of the process by the user's functions that were reported."""
     watchdog: Watchdog | None = None
@@ -146,9 +129,7 @@ class Trainer:
     is_between_steps: bool = False
     """The last step is done and the next has not begun: evaluations, checkpoints, the end."""
     has_ended: bool = False
-    """The store knows how and why the run ended."""
     saved_step: int = 0
-    """Steps of the stage under way that its newest checkpoint has."""
 
     @property
     def folder(self) -> Path:
@@ -159,12 +140,12 @@ class Trainer:
         return self.stage.setup.data.tasks
 
     @property
-    def state(self) -> TrainState:
-        return self.stage.state
-
-    @property
     def forecast(self) -> Forecast:
         return self.stage.forecast
+
+    @property
+    def state(self) -> TrainState:
+        return self.stage.state
 
     @property
     def algorithm(self) -> AnyAlgorithm:
@@ -172,7 +153,6 @@ class Trainer:
 
     @property
     def lm(self) -> Sampler:
-        """What samples: the model under training, or a server with its weights."""
         return self.stage.setup.lm
 
     @property
@@ -180,11 +160,10 @@ class Trainer:
         return self.stage.optimiser
 
     def run(self) -> Iterator[Event]:
-        """Train to the end, or to a clear reason to stop."""
         self.loop.around = functools.partial(restored, self._warn_of_change)
         try:
             with self._watched(), calm_collector():
-                for event in self._run():
+                for event in self._events():
                     if self.trackers is not None:
                         self.trackers.see(event)
                     with waiting_for("whoever reads the run's events, to take the next"):
@@ -211,24 +190,20 @@ class Trainer:
                 raise  # whoever reads the events has left, and knows why
             except BaseException as error:
                 watchdog.note(error)
-                first = self._first_death(record, error)
-                self.note_end(first or error)
-                if first is not None:
-                    raise first from error
-                raise
-
-    def _first_death(self, record: ProcessRecord, error: BaseException) -> ProcessDied | None:
-        """What this process's error follows from, where another one died before it."""
-        if self.world.size == 1 or isinstance(error, BurnishError | KeyboardInterrupt):
-            return None
-        died = died_before(record)
-        if not died:
-            return None
-        line = "; then ".join(map(death_line, died))
-        # At once: a launcher that ends the other processes may leave this one no time to report it.
-        if self.world.is_main:
-            logger.warning("%s", line)
-        return ProcessDied(line)
+                died: list[Death] = []
+                if self.world.size > 1 and not isinstance(error, BurnishError | KeyboardInterrupt):
+                    died = died_before(record)
+                if not died:
+                    self.note_end(error)
+                    raise
+                # What this error follows from. Told at once: a launcher that ends the other processes
+                # may leave this one no time to report it.
+                line = "; then ".join(map(death_line, died))
+                if is_main:
+                    logger.warning("%s", line)
+                first = ProcessDied(line)
+                self.note_end(first)
+                raise first from error
 
     def note_end(self, error: BaseException) -> None:
         """Store why the run ends early, once, for whoever lists or opens it."""
@@ -244,7 +219,9 @@ class Trainer:
     ) -> None:
         self.has_ended = True
         if self.world.is_main:
-            about = {"reason": reason, "step": self._last_step(), **result}
+            # From 0; one that is done counts.
+            last = max(0, self.state.step - 1) if self.is_between_steps else self._next_step()
+            about = {"reason": reason, "step": last, **result}
             if error is not None:
                 about["exception"] = type(error).__name__
             self.store.finish(status, about)
@@ -253,12 +230,7 @@ class Trainer:
         """The step under way, from 0; the last one while what follows it is done."""
         return max(0, min(self.state.step, self.stage.steps - 1))
 
-    def _last_step(self) -> int:
-        """The step that was under way when the run ended, from 0; one that is done counts."""
-        return max(0, self.state.step - 1) if self.is_between_steps else self._next_step()
-
     def _warn_of_change(self, what: str) -> None:
-        """Say once what a reward or judge has changed in the process."""
         if what in self.warned:
             return
         self.warned.add(what)
@@ -273,18 +245,15 @@ class Trainer:
             if self.world.is_main:
                 self.store.append_event("user_code", line, {}, self.state.step)
 
-    def _run(self) -> Iterator[Event]:
+    def _events(self) -> Iterator[Event]:
         began = time.perf_counter()
         if self.world.is_main:
             self._store_forecast()
         yield self._started()
-        while self.stage.name:
-            stop = yield from self._train()
-            if stop:
-                yield self._finish(stop, time.perf_counter() - began)
-                return
-            yield self._end_stage()
         stop = yield from self._train()
+        while self.stage.name and not stop:
+            yield self._end_stage()
+            stop = yield from self._train()
         yield self._finish(stop, time.perf_counter() - began)
 
     def _train(self) -> Generator[Event, None, str]:
@@ -293,8 +262,7 @@ class Trainer:
         self.saved_step = self.state.step
         tellers: dict[str, Callable[[Activity], None]] = {}  # work in two parts has one clock
         for what, work in stage.algorithm.prepare():
-            teller = tellers.setdefault(what, told_every(TELL_S, self._tell_preparing))
-            with observed(teller):
+            with observed(tellers.setdefault(what, self._teller(Preparing))):
                 done = self.guarded(work, what)
             yield done
         evaluates = self.config.evaluation.prompts > 0 and not stage.name
@@ -348,27 +316,22 @@ class Trainer:
         if found is None:
             return
         if self.world.is_main:
-            data: dict[str, Any] = {
-                "low_s": found.low_s,
-                "high_s": found.high_s,
-                "measured": found.measured,
-            }
+            names = ("low_s", "high_s", "measured")
+            data = {name: getattr(found, name) for name in names}
             data |= {"stage": self.stage.name, "steps": found.work.steps}
             self.store.append_event("time", str(found), data, self._main_steps)
         yield found
 
     def _work_left(self) -> Work:
         stage, done = self.stage, self.state.step
+        saves = _times(done, stage.steps, stage.checkpoint.every) + 1
         if stage.name:
             names = [one.name for one in self.config.stages]
             later = self.config.stages[names.index(stage.name) + 1 :]
             ahead = sum(self.config.stage_steps(one) for one in later) + self.config.steps
-            saves = _times(done, stage.steps, stage.checkpoint.every) + 1
             return Work(stage.steps - done, 0, saves, stage.name, ahead)
-        evaluations = 0
-        if self.config.evaluation.prompts:
-            evaluations = _times(done, stage.steps, self.config.evaluation.every) + 1
-        saves = _times(done, stage.steps, stage.checkpoint.every) + 1
+        evaluation = self.config.evaluation
+        evaluations = _times(done, stage.steps, evaluation.every) + 1 if evaluation.prompts else 0
         return Work(stage.steps - done, evaluations, saves)
 
     @property
@@ -396,18 +359,16 @@ class Trainer:
             raise stopped from error
         except Exception as error:
             # Boundary: a full device has errors of several types; all others go on as they are.
-            full = device_full(error, what, self._more_memory())
+            freed = self.forecast.advice
+            lower = f", or lower what it needs: {freed}" if freed else ""
+            remedy = f"Free the GPU{lower}. Checkpoints stay: the same command continues the run."
+            full = device_full(error, what, remedy)
             if full is None:
                 raise
             if self.world.is_main:
                 self.store.append_event("device", str(full), {}, self.state.step)
             self._end("stopped", str(full), error)
             raise full from error
-
-    def _more_memory(self) -> str:
-        freed = self.forecast.advice
-        lower = f", or lower what it needs: {freed}" if freed else ""
-        return f"Free the GPU{lower}. Checkpoints stay: the same command continues the run."
 
     def _store_guard(self, error: GuardTripped, keeps: bool) -> None:
         """Save what a replay needs and let the error's line end with how to see it again."""
@@ -449,17 +410,35 @@ class Trainer:
         stage.state = msgspec.structs.replace(self.state, step=step + 1, weight_version=version)
         stage.setup.moved(version)
         now = time.perf_counter()
-        numbers = {**report.metrics, **_update_metrics(result, rate), **layers}
-        timings = {
-            **report.timings,
-            "time/update_s": now - ready,
-            "time/step_s": now - began,
+        numbers = {
+            **report.metrics,
+            **{f"loss/{name}": value for name, value in result.losses.items()},
+            **({"optimiser/gradient_norm": result.gradient_norm} if result.updates else {}),
+            "optimiser/learning_rate": rate,
+            "optimiser/updates": float(result.updates),
+            **layers,
         }
+        timings = {**report.timings, "time/update_s": now - ready, "time/step_s": now - began}
         if self.world.is_main:
             self._store_metrics(step, numbers, timings)
         if not report.is_reread:
             self.pace.steps.append(now - began)
-        return self._step_done(step, numbers, timings, report), report.stop
+        left = self.pace.left(step + 1, self._work_left())
+        spent = timings.get("time/rollout_s", timings["time/step_s"])
+        tokens = 0.0 if report.is_reread else numbers.get("length/tokens", 0.0)
+        done = StepDone(
+            step=step,
+            steps=stage.steps,
+            metrics={**numbers, **timings},
+            useful_groups=int(numbers.get("groups/useful", 0)),
+            groups=int(numbers.get("groups/total", 0)),
+            seconds=timings["time/step_s"],
+            tokens_per_s=tokens / max(spent, 1e-9),
+            remaining_s=left.middle_s if left else None,
+            reused=report.is_reread,
+            stage=stage.name,
+        )
+        return done, report.stop
 
     def _updated(self, step: int, batch: Any, rate: float) -> tuple[StepResult, dict[str, float]]:
         """The updates of a step, and figures of every layer where they are due.
@@ -492,29 +471,6 @@ class Trainer:
         else:
             self.store.append_metrics(step, {}, timings={**numbers, **timings})
 
-    def _step_done(
-        self,
-        step: int,
-        numbers: Mapping[str, float],
-        timings: Mapping[str, float],
-        report: StepReport,
-    ) -> StepDone:
-        left = self.pace.left(step + 1, self._work_left())
-        spent = timings.get("time/rollout_s", timings["time/step_s"])
-        tokens = 0.0 if report.is_reread else numbers.get("length/tokens", 0.0)
-        return StepDone(
-            step=step,
-            steps=self.stage.steps,
-            metrics={**numbers, **timings},
-            useful_groups=int(numbers.get("groups/useful", 0)),
-            groups=int(numbers.get("groups/total", 0)),
-            seconds=timings["time/step_s"],
-            tokens_per_s=tokens / max(spent, 1e-9),
-            remaining_s=left.middle_s if left else None,
-            reused=report.is_reread,
-            stage=self.stage.name,
-        )
-
     # --- beside the steps
 
     def _started(self) -> Started:
@@ -535,26 +491,19 @@ class Trainer:
         )
 
     def _evaluate(self) -> Iterator[Event]:
-        found = self.guarded(self._held_out, f"the evaluation {self._when()}")
+        when = f"after step {self.state.step}" if self.state.step else "before training"
+        found = self.guarded(self._held_out, f"the evaluation {when}")
         if found is not None:
             yield found
             yield from self.algorithm.evaluated(found)
 
-    def _tell_preparing(self, activity: Activity, seconds: float) -> None:
-        if self.world.is_main:
-            done, total = activity.done, activity.total
-            self.tell(Preparing(activity.label, activity.unit, done, total, seconds))
-
-    def _teller(self, step: int) -> Callable[[Activity], None]:
+    def _teller(self, event: Callable[..., Event]) -> Callable[[Activity], None]:
         def tell(activity: Activity, seconds: float) -> None:
             if self.world.is_main:
                 done, total = activity.done, activity.total
-                self.tell(Evaluating(step, activity.label, done, total, seconds))
+                self.tell(event(activity.label, activity.unit, done, total, seconds))
 
         return told_every(TELL_S, tell)
-
-    def _when(self) -> str:
-        return f"after step {self.state.step}" if self.state.step else "before training"
 
     def _held_out(self) -> HeldOut | None:
         """Ask the algorithm for held-out scores, unless those of this step are stored."""
@@ -562,7 +511,8 @@ class Trainer:
         stored = self._stored_evaluation(step)
         if stored is None:
             began = time.perf_counter()
-            with observed(self._teller(step)):
+            said = self._teller(lambda label, unit, *more: Evaluating(step, label, *more))
+            with observed(said):
                 scores = self.algorithm.evaluate(step)
             if scores is None:
                 self.pace.is_evaluated = False
@@ -586,23 +536,19 @@ class Trainer:
         self, step: int, scores: HeldOutScores, stored: Mapping[str, Any]
     ) -> dict[str, Any]:
         """At the end: the same loss without the last quarter of the layers, how much they matter."""
-        if scores.measure not in ("loss", "bits_per_byte"):
-            return {}
         module = self.trainable.module
-        deep = last_quarter(module)
+        deep = last_quarter(module) if scores.measure in ("loss", "bits_per_byte") else []
         if not deep:
             return {}
         with without_layers(module, deep):
             found = self.algorithm.evaluate(step)
         marks = [] if found is None else [mark for mark in found.marks if mark is not None]
-        if not marks:
-            return {}
-        value = math.fsum(marks) / len(marks)
+        value = math.fsum(marks) / len(marks) if marks else math.nan
         if not math.isfinite(value):
             return {}
         said = f"without the last {counted(len(deep), 'layer')}: {value:.3f}"
-        beside = stored.get("beside", "")
-        return {"without_last_quarter": value, "beside": f"{beside}; {said}" if beside else said}
+        beside = "; ".join(filter(None, (stored.get("beside", ""), said)))
+        return {"without_last_quarter": value, "beside": beside}
 
     def _stored_evaluation(self, step: int) -> dict[str, Any] | None:
         found = [e for e in self.store.evaluations("held_out") if e.step == step]
@@ -637,7 +583,6 @@ class Trainer:
         self.algorithm.write(folder)
 
     def _end_stage(self) -> Saved:
-        """Write the weights that the stage leaves, and go on to the next one."""
         place, step = self.stage.checkpoints / FINAL, self.state.step
         if self.world.is_main:
             self.store.flush()
@@ -654,7 +599,13 @@ class Trainer:
         return Saved(step, place)
 
     def _finish(self, reason: str, seconds: float) -> Finished:
-        reason = reason or self._never_scored()
+        scored = self.store.metrics("status/ok").get("status/ok", [])
+        if not reason and scored and not any(point.value for point in scored):
+            run = run_word(self.folder)
+            reason = f"no reward of any step had a value. See why: burnish show {run} --failed 3"
+        moved_weights = self.store.query(
+            "SELECT 1 FROM metrics WHERE name LIKE '%optimiser/updates' AND value > 0 LIMIT 1"
+        )
         status = "stopped" if reason else "finished"
         before = self._stored_evaluation(0)
         # Before the first step there is nothing to compare: the newest evaluation is the start's.
@@ -669,23 +620,10 @@ class Trainer:
             seconds=seconds,
             measure=(after or before or {}).get("measure", "reward"),
             evaluations=len(self.store.evaluations("held_out")),
-            is_trained=self._is_trained(),
+            is_trained=any(True for _ in moved_weights),
         )
         self._end(status, reason, before=finished.before, after=finished.after)
         return finished
-
-    def _never_scored(self) -> str:
-        """A run in which no reward ever had a value has not done what it was asked for."""
-        scored = self.store.metrics("status/ok").get("status/ok", [])
-        if not scored or any(point.value for point in scored):
-            return ""
-        run = run_word(self.folder)
-        return f"no reward of any step had a value. See why: burnish show {run} --failed 3"
-
-    def _is_trained(self) -> bool:
-        """Whether any update of the run or of its stages has moved the weights."""
-        query = "SELECT 1 FROM metrics WHERE name LIKE '%optimiser/updates' AND value > 0 LIMIT 1"
-        return any(True for _ in self.store.query(query))
 
 
 def ending(error: BaseException) -> tuple[str, str]:
@@ -704,14 +642,3 @@ def ending(error: BaseException) -> tuple[str, str]:
 def _times(done: int, steps: int, every: int) -> int:
     """How often something is due after `done` steps, every so many, before the last."""
     return sum(step % every == 0 for step in range(done, steps)) if every else 0
-
-
-def _update_metrics(result: StepResult, rate: float) -> dict[str, float]:
-    found = {f"loss/{name}": value for name, value in result.losses.items()}
-    if result.updates:
-        found["optimiser/gradient_norm"] = result.gradient_norm
-    return {
-        **found,
-        "optimiser/learning_rate": rate,
-        "optimiser/updates": float(result.updates),
-    }

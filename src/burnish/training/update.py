@@ -1,8 +1,7 @@
 """The optimiser steps of one training step, for any algorithm: accumulation, guards, gradients.
 
 An update is cut into micro-batches that fit the device; their gradients add up to that of the whole,
-however it is cut and over however many processes. Numbers stay on the device until all of a step are
-read at once.
+however it is cut and over however many processes.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from burnish.activity import moved, waiting_for
 from burnish.errors import GuardTripped, UserError
 from burnish.lm.hardware import held_text, is_device_full
 from burnish.models.norm_report import LayerWatch
-from burnish.records import MediaPart, Trajectory
+from burnish.records import Trajectory
 from burnish.training.algorithm import AnyAlgorithm, Loss, StepResult
 from burnish.training.devices import World
 from burnish.training.forecast import LEAST_BUDGET, pass_tokens
@@ -30,16 +29,8 @@ from burnish.training.packing import CausalModel, PackedBatch, make_rows, micro_
 Result = TypeVar("Result")
 
 
-def prefetch_media(model: Any, media: Sequence[Sequence[MediaPart]]) -> None:
-    """Have a model's threads process coming images and sounds while the device computes."""
-    if any(media) and hasattr(model, "prefetch"):
-        model.prefetch(media)
-
-
 @dataclass
 class MicroBatcher:
-    """Cuts trajectories into packed micro-batches for one model."""
-
     model: CausalModel
     device: torch.device
     world: World = field(default_factory=World)
@@ -75,7 +66,9 @@ class MicroBatcher:
         rows = [replace(row, members=tuple(part[m] for m in row.members)) for row in rows]
         # Rows are shared and not micro-batches: processes may come to differ in their tokens.
         mine = micro_batches(self.world.share(rows), tokens or self.tokens)
-        prefetch_media(self.model, [row.media for group in mine for row in group])
+        media = [row.media for group in mine for row in group]
+        if any(media) and hasattr(self.model, "prefetch"):  # while the device computes
+            self.model.prefetch(media)
         return [pack(group, trajectories, self.device) for group in mine]
 
     def within_memory(
@@ -126,14 +119,16 @@ class Totals:
     largest: dict[str, Tensor] = field(default_factory=dict)
 
     def note(self, loss: Loss) -> None:
-        _add(self.losses, {"total": loss.total.detach(), **loss.parts})
-        _add(self.sums, loss.sums)
-        _top(self.largest, loss.largest)
+        losses = {"total": loss.total.detach(), **loss.parts}
+        self.add(Totals(losses, dict(loss.sums), dict(loss.largest)))
 
     def add(self, other: Totals) -> None:
         _add(self.losses, other.losses)
         _add(self.sums, other.sums)
-        _top(self.largest, other.largest)
+        for name, value in other.largest.items():
+            value = value.double()
+            before = self.largest.get(name)
+            self.largest[name] = value if before is None else torch.maximum(before, value)
 
     def read(self, norms: Sequence[float], weight_norm: Tensor, world: World) -> StepResult:
         """The numbers of all processes, in one transfer from the device."""
@@ -149,9 +144,7 @@ class Totals:
         everyone = world.gather([(losses, sums, largest)], world.size)
         result = Totals()
         for one in everyone:
-            _add(result.losses, one[0])
-            _add(result.sums, one[1])
-            _top(result.largest, one[2])
+            result.add(Totals(*one))
         updates = max(len(norms), 1)
         return StepResult(
             updates=len(norms),
@@ -166,12 +159,6 @@ class Totals:
 def _add(sums: dict[str, Tensor], more: Mapping[str, Tensor]) -> None:
     for name, value in more.items():
         sums[name] = sums[name] + value.double() if name in sums else value.double()
-
-
-def _top(largest: dict[str, Tensor], more: Mapping[str, Tensor]) -> None:
-    for name, value in more.items():
-        value = value.double()
-        largest[name] = torch.maximum(largest[name], value) if name in largest else value
 
 
 @dataclass
@@ -234,7 +221,6 @@ class Updater:
         ids: Sequence[str],
         found: Mapping[str, Tensor],
     ) -> float:
-        """Add gradients over processes, guard everything, take the optimiser step."""
         sums = self.optimiser.sums
         self.batches.world.add(sums)
         norm = self.optimiser.gradient_norm()

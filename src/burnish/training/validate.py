@@ -1,8 +1,4 @@
-"""Validate a config before a model is loaded, and a run before it is continued or reset.
-
-recipe_faults(config, ["correct", "format"])       # combinations that make no sense
-check_same(resolved, folder, fingerprint, files)   # continued as it was started
-"""
+"""Validate a config before a model is loaded, and a run before it is continued or reset."""
 
 from __future__ import annotations
 
@@ -37,7 +33,6 @@ from burnish.policy import (
     TriFactor,
 )
 from burnish.policy.plugins import load_function
-from burnish.policy.recipe import Recipe
 from burnish.rewards.checks.support import SupportConfig
 from burnish.rewards.combine import Weighted
 from burnish.rewards.config import FunctionConfig
@@ -71,16 +66,14 @@ _WITH_PASSWORD = re.compile(r"https?://[^/#]*@", re.IGNORECASE)
 
 
 def check_names(config: Config, scorer: Weighted | None, tasks: TaskSet) -> None:
-    """Every field a reward asks for exists; the evaluation's part is a reward."""
     if scorer is None:
         return
     bind_check(scorer, tasks.fields)
     names, part = [part.name for part in scorer.children], config.evaluation.part
     if part and part not in names:
         raise UserError(f"evaluation.part is '{part}'; expected one of {', '.join(names)}")
-    if config.evaluation.prompts and isinstance(
-        next((one for one in scorer.children if one.name == part), None), VersusReference
-    ):
+    compares = [one.name for one in scorer.children if isinstance(one, VersusReference)]
+    if config.evaluation.prompts and part in compares:
         raise UserError(
             f"evaluation.part is '{part}', which compares answers of one group; "
             "a held-out prompt has one answer. Name another reward, with weight 0 if need be"
@@ -113,7 +106,16 @@ def recipe_faults(config: Config, rewards: Sequence[str]) -> Iterator[str]:
             load_function(piece, slot)
     if isinstance(recipe.critic, SeparateCritic) and recipe.critic.path:
         find_critic(recipe.critic.path)
-    for where, name in _named_rewards(recipe):
+    named = [
+        (f"shaping: {piece.__struct_config__.tag}", piece.reward)
+        for piece in recipe.shaping
+        if isinstance(piece, OverlongPenalty | Contrastive) and piece.reward
+    ]
+    if recipe.stepwise:
+        named += [("advantage: stepwise", name) for name in recipe.stepwise.rewards]
+    if isinstance(recipe.weights, TriFactor):
+        named += [("weights: tri_factor", name) for name in recipe.weights.threshold]
+    for where, name in named:
         if name not in rewards:
             yield (
                 f"policy.{where} names the reward '{name}', which the run does not have; "
@@ -179,66 +181,44 @@ def _step_faults(config: Config) -> Iterator[str]:
 
 def idle_components(config: Config) -> list[str]:
     """Components that run and change nothing, one line each; a run with them may still be wanted."""
-    if isinstance(config.policy.trust_region, Function) and _updates(config) == 1:
-        return [
-            "policy.trust_region: with one update a step every ratio is 1, so no bound can bind; "
-            "set update.minibatches or update.epochs above 1."
-        ]
-    return []
+    if not isinstance(config.policy.trust_region, Function) or _updates(config) > 1:
+        return []
+    return [
+        "policy.trust_region: with one update a step every ratio is 1, so no bound can bind; "
+        "set update.minibatches or update.epochs above 1."
+    ]
 
 
 def missing_components(config: Config) -> list[str]:
     """Components that the rest of the config asks for, one line each."""
-    is_policy = isinstance(config.train, PolicyTrain)
-    if is_policy and config.rollout.max_staleness and not config.policy.needs_sampler_logprobs:
-        return [
-            f"rollout.max_staleness is {config.rollout.max_staleness} and nothing corrects for "
-            "older weights; set policy.correction = { kind = 'truncated' } or 'masked'."
-        ]
-    return []
-
-
-def _named_rewards(recipe: Recipe) -> Iterator[tuple[str, str]]:
-    for piece in recipe.shaping:
-        if isinstance(piece, OverlongPenalty | Contrastive) and piece.reward:
-            yield f"shaping: {piece.__struct_config__.tag}", piece.reward
-    if recipe.stepwise:
-        yield from (("advantage: stepwise", name) for name in recipe.stepwise.rewards)
-    if isinstance(recipe.weights, TriFactor):
-        yield from (("weights: tri_factor", name) for name in recipe.weights.threshold)
+    lag, is_corrected = config.rollout.max_staleness, config.policy.needs_sampler_logprobs
+    if not isinstance(config.train, PolicyTrain) or not lag or is_corrected:
+        return []
+    return [
+        f"rollout.max_staleness is {lag} and nothing corrects for older weights; set "
+        "policy.correction = { kind = 'truncated' } or 'masked'."
+    ]
 
 
 def check_same(
     resolved: Resolved[Config], folder: Path, fingerprint: str, files: dict[str, str]
 ) -> None:
     """A run is continued only with the config, code, weights and data it was started with."""
-    for what, remedy in _changes(manifest.read(folder), resolved, fingerprint, files):
-        raise RunChanged(folder.name, what, remedy)
-
-
-def _changes(
-    about: manifest.Manifest,
-    resolved: Resolved[Config],
-    fingerprint: str,
-    files: dict[str, str],
-) -> Iterator[tuple[str, str]]:
-    """What differs from the start of a run, and what to do."""
+    about = manifest.read(folder)
     every, now = about.config.get("evaluation.every"), resolved.value.evaluation.every
     if resolved.value.curriculum and every != now:
         curriculum = f"with a curriculum whose stages hang on evaluation.every={every}, now {now}"
-        yield curriculum, "change it back"
+        raise RunChanged(folder.name, curriculum, "change it back")
     values = {k: v for k, v in about.config.items() if not k.startswith(FILES)}
     if changes := resolved.changes(values, free_keys(resolved.value)):
-        yield f"with another config ({'; '.join(changes)})", "change it back"
-    changed = [k for k, v in files.items() if about.config.get(k, v) != v]
-    if changed:
+        what = f"with another config ({'; '.join(changes)})"
+        raise RunChanged(folder.name, what, "change it back")
+    if changed := [k for k, v in files.items() if about.config.get(k, v) != v]:
         names = ", ".join(key.removeprefix(FILES) for key in changed)
-        yield f"with other contents of {names}", "restore them"
+        raise RunChanged(folder.name, f"with other contents of {names}", "restore them")
     if about.data_hash != fingerprint:
-        yield (
-            f"on other data (fingerprint {about.data_hash}, now {fingerprint})",
-            "restore the data",
-        )
+        what = f"on other data (fingerprint {about.data_hash}, now {fingerprint})"
+        raise RunChanged(folder.name, what, "restore the data")
 
 
 def check_together(
@@ -269,26 +249,18 @@ def reset(folder: Path) -> bool:
     """
     if world_size() > 1 or (folder / "stages").is_dir():
         return False
-    with RunStore.open(folder, read_only=True) as store:
-        if _has_steps(store):
-            return False
     # Opened once more as its writer: that fails in one line while another process is at work.
-    with RunStore.open(folder) as store:
-        if _has_steps(store):
-            return False
-        store.discard()
+    for read_only in (True, False):
+        with RunStore.open(folder, read_only=read_only) as store:
+            if any(True for _ in store.query("SELECT 1 FROM metrics LIMIT 1")):
+                return False
+            if not read_only:
+                store.discard()
     for name in (CALIBRATION, DIFFICULTY):
         (folder / name).unlink(missing_ok=True)
     remove_paid_replies(folder)
     shutil.rmtree(folder / "crash", ignore_errors=True)
     return True
-
-
-def _has_steps(store: RunStore) -> bool:
-    return any(True for _ in store.query("SELECT 1 FROM metrics LIMIT 1"))
-
-
-# --- what a run depends on beside its config and data: functions' code, and weights
 
 
 def find_critic(path: str) -> Path:
@@ -308,33 +280,33 @@ def find_critic(path: str) -> Path:
 def file_digests(config: Config) -> dict[str, str]:
     """`files.NAME` -> digest, for every function, weight and policy file of a rooted config."""
     found = code_digests(config)
+
+    def add_weights(prefix: str, folder: Path) -> None:
+        for path in sorted(folder.glob("*.safetensors")):
+            found[f"{FILES}{prefix}{path.name}"] = _edges(path)
+
     if isinstance(config.train, SpeechTrain):
-        for path in sorted(find_tokenizer(config.train).glob("*.safetensors")):
-            found[f"{FILES}audio_tokenizer/{path.name}"] = _edges(path)
+        add_weights("audio_tokenizer/", find_tokenizer(config.train))
     start = find_folder(start_model(config))
-    if config.model.path == NEW:
-        # Its weights follow from the config and the seed.
-        if isinstance(config.train, CodecTrain | SpeechTrain):
-            return found
-        found[f"{FILES}tokenizer.json"] = _whole(start / "tokenizer.json")
+    if config.model.path != NEW:
+        add_weights("", start)
+    elif isinstance(config.train, CodecTrain | SpeechTrain):
+        return found  # its weights follow from the config and the seed
     else:
-        for path in sorted(start.glob("*.safetensors")):
-            found[f"{FILES}{path.name}"] = _edges(path)
+        found[f"{FILES}tokenizer.json"] = _whole(start / "tokenizer.json")
     trains = (*(stage.train for stage in config.stages), config.train)
-    policies = [one for t in trains if isinstance(t, DistilTrain) for one in t.policies]
-    for name, policy in _by_name(map(Path, policies)).items():
+    distilled = [train for train in trains if isinstance(train, DistilTrain)]
+    policies = [Path(one) for train in distilled for one in train.policies]
+    for name, policy in _by_name(policies).items():
         found[f"{FILES}policies/{name}"] = _whole(policy)
-    for train in trains:
-        if isinstance(train, DistilTrain) and not train.is_self:
-            for path in sorted(find_folder(model_of(train.teacher)).glob("*.safetensors")):
-                found[f"{FILES}teacher/{path.name}"] = _edges(path)
+    for train in distilled:
+        if not train.is_self:
+            add_weights("teacher/", find_folder(model_of(train.teacher)))
     critic = config.policy.critic
     if isinstance(critic, SeparateCritic) and critic.path:
-        for path in sorted(find_critic(critic.path).glob("*.safetensors")):
-            found[f"{FILES}critic/{path.name}"] = _edges(path)
+        add_weights("critic/", find_critic(critic.path))
     for name, reward in _trained_models("", config.rewards):
-        for path in sorted(find_reward_model(reward).glob("*.safetensors")):
-            found[f"{FILES}{name}/{path.name}"] = _edges(path)
+        add_weights(f"{name}/", find_reward_model(reward))
     for name, path in _by_name(map(Path, _searched(config))).items():
         found[f"{FILES}{name}"] = tree_digest(path.expanduser())
     return found
@@ -390,23 +362,21 @@ def _trained_models(name: str, piece: Any) -> Iterator[tuple[str, TrainedModelCo
 
 def code_digests(config: Config) -> dict[str, str]:
     """`files.NAME` -> digest, for every function file of a rooted config; empty for one not there."""
-    code = _by_name(_code(config))
+    named = [
+        value
+        for key, value in flatten(to_plain(config)).items()
+        if key.rpartition(".")[2] in ("path", "attribute") and isinstance(value, str)
+    ]
+    rollout = config.rollout
+    if isinstance(rollout, FunctionRollout):
+        named += _options(rollout, file_options(rollout.path).functions)
+    code = [Path(one.partition(":")[0]) for one in named if ".py:" in one]
+    if isinstance(rollout, AgentRollout):
+        code += [Path(word) for word in rollout.command[1:] if Path(word).is_file()]
     return {
         f"{FILES}{name}": _whole(path) if path.is_file() else ""
-        for name, path in sorted(code.items())
+        for name, path in sorted(_by_name(code).items())
     }
-
-
-def _code(config: Config) -> Iterator[Path]:
-    for key, value in flatten(to_plain(config)).items():
-        is_named = key.rpartition(".")[2] in ("path", "attribute")
-        if is_named and isinstance(value, str) and ".py:" in value:
-            yield Path(value.partition(":")[0])
-    if isinstance(config.rollout, FunctionRollout):
-        named = _options(config.rollout, file_options(config.rollout.path).functions)
-        yield from (Path(one.partition(":")[0]) for one in named if ".py:" in one)
-    if isinstance(config.rollout, AgentRollout):
-        yield from (Path(word) for word in config.rollout.command[1:] if Path(word).is_file())
 
 
 def _whole(path: Path) -> str:

@@ -1,17 +1,10 @@
 """Around a run: its event loop, signs of life, a word where it is silent, and last words at its end.
 
-    with Watchdog(record, quiet_s=30, step=lambda: 3, is_main=True):
-        ...     # train
-
-One event loop serves the whole run: `asyncio.run` builds one each time, which a tiny model's step
-notices. Ctrl-C cancels what is running, waits for the batch that a worker thread is sampling, and
-comes out as an ordinary KeyboardInterrupt, so that no thread keeps the process alive.
-
-A thread writes a sign of life to `RUN/processes/N.json` every few seconds. After `quiet_s` in which
-nothing moved (`burnish.activity`) the main process logs what each process waits for or computes; after
-twice as long, the stacks of its threads and tasks go to `RUN/processes/N-stacks.txt`. A silence that
-ended by itself is the pace of a slow machine: the next one has to be twice as long. `os._exit` and
-SIGTERM, which end a process without an exception, leave last words too.
+Ctrl-C cancels what is running, waits for the batch that a worker thread is sampling, and comes out as
+an ordinary KeyboardInterrupt. A thread writes a sign of life to `RUN/processes/N.json` every few
+seconds. After `quiet_s` in which nothing moved (`burnish.activity`) the main process logs what each
+process waits for or computes; after twice as long, the stacks of its threads and tasks are written. A
+silence that ended by itself is the pace of a slow machine: the next one has to be twice as long.
 """
 
 from __future__ import annotations
@@ -53,16 +46,27 @@ class EventLoop:
         """Entered before each coroutine and left when it has ended, however it did."""
 
     def run(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+        """Ctrl-C cancels it; what was asked to stop leaves as KeyboardInterrupt."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
         if self._asked.is_set():
             raise KeyboardInterrupt
-        task = self._loop.create_task(work())
-        self._task = task
+        task = self._task = self._loop.create_task(work())
+        is_main = threading.current_thread() is threading.main_thread()
         try:
-            with self.around(), _interruptible(self._loop, task, self._asked):
-                result: Result = self._loop.run_until_complete(task)
-                return result
+            with self.around():
+                if is_main:
+                    self._loop.add_signal_handler(signal.SIGINT, self.interrupt)
+                try:
+                    result: Result = self._loop.run_until_complete(task)
+                    return result
+                except asyncio.CancelledError:
+                    if self._asked.is_set():
+                        raise KeyboardInterrupt from None
+                    raise
+                finally:
+                    if is_main:
+                        self._loop.remove_signal_handler(signal.SIGINT)
         finally:
             self._task = None
 
@@ -81,30 +85,6 @@ class EventLoop:
         if loop is not None:
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
-
-
-@contextmanager
-def _interruptible(
-    loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any], asked: threading.Event
-) -> Iterator[None]:
-    """While inside, Ctrl-C cancels the task; a task that `asked` ended leaves as KeyboardInterrupt."""
-    is_main = threading.current_thread() is threading.main_thread()
-
-    def interrupt() -> None:
-        asked.set()
-        task.cancel()
-
-    if is_main:
-        loop.add_signal_handler(signal.SIGINT, interrupt)
-    try:
-        yield
-    except asyncio.CancelledError:
-        if asked.is_set():
-            raise KeyboardInterrupt from None
-        raise
-    finally:
-        if is_main:
-            loop.remove_signal_handler(signal.SIGINT)
 
 
 YOUNG = 50_000
@@ -139,7 +119,6 @@ def calm_collector() -> Iterator[None]:
 
 
 BEAT_S = 5.0
-"""From one sign of life to the next."""
 BUSY = 0.3
 """Share of a core above which a process that says nothing is computing."""
 logger = logging.getLogger(__name__)
@@ -169,11 +148,14 @@ class Watchdog:
         self._last = self._longest = 0.0
         """The silence of the last look, and the longest that ended by itself."""
         self._computed = time.process_time()
-        """Seconds of the processor when something moved last."""
 
     def __enter__(self) -> Watchdog:
+        def note_exit(status: int) -> None:
+            line = f"os._exit({status}) was called{_caller(sys._getframe(1))}"
+            self.record.die("exit", line, exception="os._exit")
+
         activity.moved()
-        self._exits.enter_context(tell_before_exit(self._note_exit))
+        self._exits.enter_context(tell_before_exit(note_exit))
         self._take_sigterm()
         self.beat()
         self._thread.start()
@@ -186,7 +168,6 @@ class Watchdog:
         self.record.leave()
 
     def note(self, error: BaseException) -> None:
-        """The last words of a process that an exception ends."""
         is_full = isinstance(error, MemoryError) or is_out_of_memory(error)
         sample = error.names[0] if isinstance(error, GuardTripped) and error.names else ""
         self.record.die(
@@ -195,8 +176,6 @@ class Watchdog:
             exception=type(error).__name__,
             sample=sample,
         )
-
-    # --- signs of life and silence
 
     def _watch(self) -> None:
         tick = min(BEAT_S, self.quiet_s / 4) if self.quiet_s else BEAT_S
@@ -262,12 +241,6 @@ class Watchdog:
                         file.write("\n".join([f"\nTask {task.get_name()}", *_awaits(task), ""]))
             return str(shown_path(place))
         return ""
-
-    # --- ends without an exception
-
-    def _note_exit(self, status: int) -> None:
-        place = _caller(sys._getframe(1))
-        self.record.die("exit", f"os._exit({status}) was called{place}", exception="os._exit")
 
     def _take_sigterm(self) -> None:
         if threading.current_thread() is not threading.main_thread():

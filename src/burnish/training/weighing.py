@@ -1,10 +1,8 @@
 """From scored rollouts to advantages: rewards as tensors, and the inputs of a recipe's components.
 
 A contrastive reward reads hidden states, stepwise credit the section of every token, `gae` the values
-of a critic. `AdvantageComputer` adds them to the batch and holds the state of the recipe; `remember`
-advances it when a step is done. `Segmenter` numbers tokens by the section or step that they belong to,
-in the text that was really written; `mark_rollouts` makes the marks that compare a token with all
-others of its update, on the CPU and in the order of the rollouts, so that every process makes the same.
+of a critic. Marks that compare a token with all others of its update are made on the CPU and in the
+order of the rollouts, so that every process makes the same.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from burnish.policy.batch import Advantages, RewardBatch
 from burnish.policy.recipe import Recipe
 from burnish.policy.reference import FEWEST_VALUES
 from burnish.policy.state import PolicyState
-from burnish.policy.tokens import TokenBatch, mark_tokens
+from burnish.policy.tokens import TokenBatch
 from burnish.records import Reward, Trajectory
 from burnish.rewards.checks.sections import Split, check_headings, find_sections, find_steps
 from burnish.seeds import Seeds, derive
@@ -53,8 +51,6 @@ class Cut(NamedTuple):
 
 
 class Segmenter:
-    """Numbers the trained tokens of rollouts by the section they belong to."""
-
     def __init__(
         self,
         tokenizer: Decodes,
@@ -67,7 +63,6 @@ class Segmenter:
         self._text_of = lru_cache(REMEMBERED)(tokenizer.decode)
 
     def __call__(self, trajectory: Trajectory) -> list[int]:
-        """The segment of each trained token of a rollout, in order."""
         return self.number([t for s in trajectory.spans if s.trainable for t in s.token_ids])
 
     def number(self, ids: Sequence[int]) -> list[int]:
@@ -91,13 +86,18 @@ class Segmenter:
         return [0 if i == 0 else _segment(*r, owners, begun) for i, r in enumerate(ranges)]
 
     def _steps(self, ids: Sequence[int], split: Split) -> list[int]:
-        """The step of each token: that of its first character which is no blank."""
         text, ranges = self.cut(ids)
         starts = [step.start for step in find_steps(text, split, self.headings)]
         if not starts:
             return [-1] * len(ids)
+
+        def blanks(piece: str) -> int:
+            """Before its first other character; 0 where it has none."""
+            kept = piece.lstrip()
+            return len(piece) - len(kept) if kept else 0
+
         return [
-            bisect.bisect_right(starts, start + _blanks(text[start:end])) - 1
+            bisect.bisect_right(starts, start + blanks(text[start:end])) - 1
             for start, end in ranges
         ]
 
@@ -128,12 +128,6 @@ def pad_segments(segments: Sequence[Sequence[int]]) -> Tensor:
     width = max((len(one) for one in segments), default=0)
     rows = [[*one, *[-1] * (width - len(one))] for one in segments]
     return torch.tensor(rows, dtype=torch.int64).reshape(len(segments), width)
-
-
-def _blanks(piece: str) -> int:
-    """Blanks before a piece's first other character; 0 where it has none."""
-    kept = piece.lstrip()
-    return len(piece) - len(kept) if kept else 0
 
 
 class StepScores(NamedTuple):
@@ -207,7 +201,6 @@ class AdvantageComputer:
     pooled: Pooled
     read_critic: CriticReader
     state: PolicyState = field(default_factory=PolicyState)
-    """State of the recipe's components after the last step."""
     reading: CriticReading | None = None
     """The critic's, of the step under way; kept for a guard's report."""
     _segment: Segmenter | None = field(default=None, init=False)
@@ -232,54 +225,41 @@ class AdvantageComputer:
         that are not trained on.
         """
         self.reading = reading
-        batch = self._batch(scored, step, greedy, lost)
-        ids = [s.trajectory.id for s in scored]
-        return batch, weigh(self.recipe, batch, ids, step, self.state)
-
-    def hold(self, values: Advantages, balance: BalanceState) -> Advantages:
-        """The step's values with the coefficient of imitation, so that a crash report has it too."""
-        self.state = replace(self.state, balance=balance)
-        return replace(values, state=replace(values.state, balance=balance))
-
-    def remember(self, values: Advantages) -> None:
-        self.state = values.state
-
-    def _batch(
-        self,
-        scored: Sequence[Scored],
-        step: int,
-        greedy: Sequence[Scored],
-        lost: Sequence[Scored],
-    ) -> RewardBatch:
-        trajectories = [s.trajectory for s in scored]
+        recipe, trajectories = self.recipe, [s.trajectory for s in scored]
+        ids, more = [t.id for t in trajectories], dict[str, Any]()
+        if recipe.contrastive:
+            more["hidden_BD"] = self.pooled(trajectories)
+            more["keys_B"] = torch.tensor([derive(id_) for id_ in ids])
+            # The same number for rollouts with the same trained tokens.
+            seen: dict[tuple[int, ...], int] = {}
+            spans = ([s.token_ids for s in t.spans if s.trainable] for t in trajectories)
+            numbers = [seen.setdefault(sum(one, ()), len(seen)) for one in spans]
+            more["duplicate_id_B"] = torch.tensor(numbers)
+        if self._segment and (stepwise := recipe.stepwise):
+            segments = [self._segment(trajectory) for trajectory in trajectories]
+            more["segments_BT"] = pad_segments(segments)
+            if stepwise.by_steps:
+                rewards = [s.reward for s in scored]
+                more |= step_scores(rewards, stepwise.rewards[0], segments)._asdict()
+        if recipe.gae:
+            self.reading = self.reading or self.read_critic(trajectories)
+            check_rows("value", "the critic's value", self.reading.values_BT, ids, step)
+            if self.reading.kl_BT is not None:
+                check_rows("logprob", "the KL in the reward", self.reading.kl_BT, ids, step)
+            more |= self.reading._asdict()
         batch = replace(
             reward_batch(scored, greedy, lost),
             seed=self.seeds.for_("policy", step),
             run_steps=self.run_steps,
             max_tokens=self.max_tokens,
+            **more,
         )
-        if self.recipe.contrastive:
-            batch = replace(
-                batch,
-                hidden_BD=self.pooled(trajectories),
-                keys_B=torch.tensor([derive(t.id) for t in trajectories]),
-                duplicate_id_B=_duplicate_ids(trajectories),
-            )
-        if self._segment:
-            segments = [self._segment(trajectory) for trajectory in trajectories]
-            batch = replace(batch, segments_BT=pad_segments(segments))
-            stepwise = self.recipe.stepwise
-            if stepwise is not None and stepwise.by_steps:
-                found = step_scores([s.reward for s in scored], stepwise.rewards[0], segments)
-                batch = replace(batch, **found._asdict())
-        if self.recipe.gae:
-            self.reading = self.reading or self.read_critic(trajectories)
-            ids = [t.id for t in trajectories]
-            check_rows("value", "the critic's value", self.reading.values_BT, ids, step)
-            if self.reading.kl_BT is not None:
-                check_rows("logprob", "the KL in the reward", self.reading.kl_BT, ids, step)
-            batch = replace(batch, **self.reading._asdict())
-        return batch
+        return batch, weigh(recipe, batch, ids, step, self.state)
+
+    def hold(self, values: Advantages, balance: BalanceState) -> Advantages:
+        """The step's values with the coefficient of imitation, so that a crash report has it too."""
+        self.state = replace(self.state, balance=balance)
+        return replace(values, state=replace(values.state, balance=balance))
 
 
 def refreeze_note(batch: RewardBatch, values: Advantages) -> tuple[str, dict[str, Any]] | None:
@@ -305,19 +285,6 @@ def refreeze_note(batch: RewardBatch, values: Advantages) -> tuple[str, dict[str
     return line, {"saturated": shares, **data, "kept": kept}
 
 
-def _duplicate_ids(trajectories: Sequence[Trajectory]) -> Tensor:
-    """The same number for rollouts with the same trained tokens, (B,)."""
-    seen: dict[tuple[int, ...], int] = {}
-    return torch.tensor(
-        [
-            seen.setdefault(
-                tuple(token for s in t.spans if s.trainable for token in s.token_ids), len(seen)
-            )
-            for t in trajectories
-        ]
-    )
-
-
 Marks = Mapping[str, Mapping[int, Tensor]]
 """Slot of a component -> rollout -> which of its trained tokens are marked, (T,) bool."""
 
@@ -334,40 +301,12 @@ def mark_rollouts(
     `old` are the log-probs before the step's first update; empty where this is the first.
     """
     rows = {i: measured[i].cpu().double() for i in sorted(measured)}
-    is_counted_N = _counted(values, rows)
-    tokens = _token_batch(values, rows, old, is_counted_N, seed)
     lengths = [row_2T.shape[1] for row_2T in rows.values()]
-    marks = {}
-    for slot, marked_N in mark_tokens(recipe.token_markers, tokens).items():
-        whole_N = torch.zeros_like(is_counted_N).masked_scatter(is_counted_N, marked_N)
-        marks[slot] = dict(zip(rows, torch.split(whole_N, lengths), strict=True))
-    return marks
+    # Which trained tokens enter the loss at all, rollout by rollout.
+    is_counted_N = torch.ones(sum(lengths), dtype=torch.bool)
+    if (counted_BT := values.counted_BT) is not None:
+        is_counted_N = torch.cat([counted_BT[i, : row.shape[1]].cpu() for i, row in rows.items()])
 
-
-def packed_marks(marks: Marks, packed: PackedBatch, device: torch.device) -> dict[str, Tensor]:
-    """The marks of one micro-batch: slot -> (B, T) bool."""
-    found = {}
-    for slot, rows in marks.items():
-        marked_N = torch.cat([rows[i] for i in packed.members])
-        found[slot] = scatter(to_device(marked_N, device), packed)
-    return found
-
-
-def _counted(values: Advantages, rows: Mapping[int, Tensor]) -> Tensor:
-    """Which trained tokens enter the loss at all, rollout by rollout, (N,) bool."""
-    counted_BT = values.counted_BT
-    if counted_BT is None:
-        return torch.ones(sum(row.shape[1] for row in rows.values()), dtype=torch.bool)
-    return torch.cat([counted_BT[i, : row.shape[1]].cpu() for i, row in rows.items()])
-
-
-def _token_batch(
-    values: Advantages,
-    rows: Mapping[int, Tensor],
-    old: Mapping[int, Tensor],
-    is_counted_N: Tensor,
-    seed: int,
-) -> TokenBatch:
     def spread(part: Tensor) -> Tensor:
         """A value a rollout, or one a token, as one row of tokens."""
         cells = [
@@ -381,4 +320,18 @@ def _token_batch(
     if old:
         old_logp_N = torch.cat([old[i].cpu().double() for i in rows])[is_counted_N]
     bounds = spread(values.low_B), spread(values.high_B)
-    return TokenBatch(logp_N, old_logp_N, spread(values.values_B), *bounds, entropy_N, seed)
+    tokens = TokenBatch(logp_N, old_logp_N, spread(values.values_B), *bounds, entropy_N, seed)
+    marks = {}
+    for slot, component in recipe.token_markers.items():
+        marked_N = component.mark(tokens)
+        whole_N = torch.zeros_like(is_counted_N).masked_scatter(is_counted_N, marked_N)
+        marks[slot] = dict(zip(rows, torch.split(whole_N, lengths), strict=True))
+    return marks
+
+
+def packed_marks(marks: Marks, packed: PackedBatch, device: torch.device) -> dict[str, Tensor]:
+    found = {}
+    for slot, rows in marks.items():
+        marked_N = torch.cat([rows[i] for i in packed.members])
+        found[slot] = scatter(to_device(marked_N, device), packed)
+    return found

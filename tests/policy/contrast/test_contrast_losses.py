@@ -37,10 +37,7 @@ def test_the_four_losses_by_hand():
         round(contrastive_losses(WORKED, RIGHT, [7] * 4, "infonce", 0.5, seed=seed)[0][0].item(), 5)
         for seed in range(20)
     }
-    assert drawn == {
-        round(math.log(4.455452) - 1.2, 5),
-        round(math.log(4.455452) + 2, 5),
-    }
+    assert drawn == {round(math.log(4.455452) - 1.2, 5), round(math.log(4.455452) + 2, 5)}
 
 
 def test_one_positive_makes_the_four_losses_one():

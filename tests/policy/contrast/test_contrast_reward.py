@@ -19,10 +19,7 @@ LOSS_LISTS = st.lists(st.tuples(st.floats(0, 60), st.booleans()), min_size=1, ma
 def test_rewards_by_hand():
     rewards = contrastive_reward([0.0, 1.0, 2.0, 2.5, 9.0, 1.0], [1, 1, 1, 1, 1, 0])
     assert rewards.tolist() == [0.0, -0.2, -0.4, -0.5, -0.5, 0.0]
-    assert contrastive_reward([1.0, 3.0], [1, 1], lam=0.1, floor=-0.25).tolist() == [
-        -0.1,
-        -0.25,
-    ]
+    assert contrastive_reward([1.0, 3.0], [1, 1], lam=0.1, floor=-0.25).tolist() == [-0.1, -0.25]
 
 
 def test_the_constant_is_for_right_rollouts_alone():

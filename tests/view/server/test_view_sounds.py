@@ -11,21 +11,21 @@ from burnish.media import encode_sound
 from burnish.records import AudioPart, Message, Reward, Task, TextPart, Trajectory
 from burnish.store import RunStore, StoredSample
 from burnish.store.blobs import Blobs
-from burnish.training.sound_data import ReconstructedClip, stored_sounds
+from burnish.training.sound_data import SoundSample, reconstruction, stored_samples
 from burnish.view.pages.sample_page import sample_page
 from burnish.view.pages.sounds import sounds_view
 from burnish.view.server import routes
 
 
-def heard(strengths=(0.0, 0.3)) -> ReconstructedClip:
+def heard(strengths=(0.0, 0.3)) -> SoundSample:
     wave = np.sin(np.arange(800) / 9).astype(np.float32)
-    made = np.stack([1.2 * wave, 0.5 * wave])
-    return ReconstructedClip("a/1.wav", 7, 8000, wave, made, strengths, (4.0, 6.125))
+    tried = zip(strengths, (1.2 * wave, 0.5 * wave), (4.0, 6.125), strict=True)
+    return reconstruction("a/1.wav", 7, 8000, wave, tried)
 
 
 def test_the_page_of_a_sound_has_original_and_reconstructions(tmp_path: Path) -> None:
     with RunStore.create(tmp_path / "run", {"steps": 1}, {}, recipe="codec") as store:
-        samples = stored_sounds(1, 1, [heard()], "log_spectral_distance", store.blobs)
+        samples = stored_samples(1, 1, [heard()], store.blobs)
         store.append_evaluation(1, "held_out", samples, {"score": None})
         store.finish("finished")
     page = sample_page(tmp_path / "run", "held_out-1-1-1", 0)

@@ -80,7 +80,6 @@ class Contrastive(Component, frozen=True, tag="contrastive"):
     """Never train the head (a control)."""
 
     def shape(self, shaped: Shaped, batch: RewardBatch) -> Shaped:
-        """Add the contrastive reward to that of right rollouts, and train the head by one step."""
         if batch.hidden_BD is None:
             raise ArgumentError(
                 "hidden_BD: got none, expected (B, D); the recipe has a contrastive reward"
@@ -97,12 +96,19 @@ class Contrastive(Component, frozen=True, tag="contrastive"):
         head = shaped.state.head or initial_head(
             hidden_BD.shape[1], self.size, self.head, batch.seed
         )
+        rule = ContrastRule(
+            loss=self.loss,
+            temperature=self.temperature,
+            scope=self.scope,
+            anchors=self.anchors,
+            dedup=self.dedup,
+        )
         stepped = head_step.plain(
             head,
             hidden_BD,
             is_right_B,
             batch.groups_B,
-            self._rule(),
+            rule,
             seed=batch.seed,
             keys=batch.keys_B,
             duplicate_ids=batch.duplicate_id_B,
@@ -130,15 +136,6 @@ class Contrastive(Component, frozen=True, tag="contrastive"):
             state=dataclasses.replace(shaped.state, head=stepped.state),
             metrics=shaped.metrics | metrics,
             moves=shaped.state.steps >= in_steps(self.warmup, batch.run_steps),
-        )
-
-    def _rule(self) -> ContrastRule:
-        return ContrastRule(
-            loss=self.loss,
-            temperature=self.temperature,
-            scope=self.scope,
-            anchors=self.anchors,
-            dedup=self.dedup,
         )
 
 

@@ -86,14 +86,12 @@ class HeadState:
         return self.weight["output"].shape[0]
 
     def to(self, device: torch.device | str) -> HeadState:
-        """The same head on a device."""
         weight, first, second = (
             {layer: values.to(device) for layer, values in part.items()} for part in self._parts()
         )
         return HeadState(weight, first, second, self.steps)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything a resume needs, by name, as safetensors stores it."""
         named = {
             f"{name}.{layer}": values.contiguous()
             for name, part in zip(PARTS, self._parts(), strict=True)
@@ -111,10 +109,10 @@ class HeadState:
                 f"contrastive head: got {', '.join(sorted(tensors)) or 'nothing'}, expected "
                 f"{', '.join(sorted(expected))}"
             )
-        size, width = _shape(tensors["weight.output"])
+        size, width = (*tensors["weight.output"].shape, 0)[:2]
         for name in expected - {"steps"}:
             rows = size if name.endswith("output") else width
-            if _shape(tensors[name]) != (rows, width) or tensors[name].dtype != torch.float32:
+            if tensors[name].shape != (rows, width) or tensors[name].dtype != torch.float32:
                 raise ArgumentError(
                     f"contrastive head: {name} is {tensors[name].dtype} of shape "
                     f"{tuple(tensors[name].shape)}, expected torch.float32 of ({rows}, {width})"
@@ -149,8 +147,6 @@ def initial_head(
 
 
 class HeadStep(NamedTuple):
-    """What one step of a head gives."""
-
     state: HeadState
     """The head after its update, or the given one where there was none."""
     losses: ContrastiveLosses
@@ -170,17 +166,14 @@ class ContrastiveHead:
         self.state = initial_head(D, d, kind, seed)
 
     def __call__(self, hidden_BD: Tensor) -> Tensor:
-        """Unit vectors of pooled hidden states: (B, D) -> (B, d)."""
         return embed(self.state, hidden_BD)
 
     def step(self, *arguments: Any, **settings: Any) -> HeadStep:
-        """One `head_step`, whose arguments it takes after the state; the new state is kept."""
         result = head_step(self.state, *arguments, **settings)
         self.state = result.state
         return result
 
     def to(self, device: torch.device | str) -> ContrastiveHead:
-        """Move the head to a device."""
         self.state = self.state.to(device)
         return self
 
@@ -258,16 +251,8 @@ def head_step(
             for layer, values in state.weight.items()
         }
         projected_BE = _project(leaves, _readable(state, hidden_BD))
-        found = contrast(
-            projected_BE,
-            labels,
-            groups,
-            rule,
-            seed=seed,
-            keys=keys,
-            duplicate_ids=duplicate_ids,
-            usable=usable,
-        )
+        more: dict[str, Any] = {"keys": keys, "duplicate_ids": duplicate_ids, "usable": usable}
+        found = contrast(projected_BE, labels, groups, rule, seed=seed, **more)
         _require_finite(float(found.losses.mean.detach()), "loss", "loss")
         metrics = _describe(found, labels, lam=lam, floor=floor, constant=constant)
         losses = ContrastiveLosses(*(values.detach() for values in found.losses))
@@ -275,10 +260,20 @@ def head_step(
             return HeadStep(state, losses, metrics)
         gradients = torch.autograd.grad(found.losses.mean, list(leaves.values()))
     by_layer = dict(zip(leaves, gradients, strict=True))
-    metrics["head_grad_norm"] = _norm(by_layer)
+    norms = torch.stack([torch.linalg.vector_norm(one.double()) for one in gradients])
+    metrics["head_grad_norm"] = float(torch.linalg.vector_norm(norms))
     _require_finite(metrics["head_grad_norm"], "gradient", "gradient norm")
-    after = _adamw(state, by_layer, learning_rate, weight_decay, betas, eps)
-    return HeadStep(after, losses, metrics)
+    # AdamW (arXiv 1711.05101), in new tensors.
+    steps, (keep_first, keep_second) = state.steps + 1, betas
+    weight, first, second = {}, {}, {}
+    for layer, gradient in by_layer.items():
+        first[layer] = state.first[layer].lerp(gradient, 1 - keep_first)
+        second[layer] = state.second[layer].lerp(gradient.square(), 1 - keep_second)
+        spread = (second[layer] / (1 - keep_second**steps)).sqrt() + eps
+        change = first[layer] / (1 - keep_first**steps) / spread
+        decayed = state.weight[layer] * (1 - learning_rate * weight_decay)
+        weight[layer] = decayed - learning_rate * change
+    return HeadStep(HeadState(weight, first, second, steps), losses, metrics)
 
 
 @public
@@ -328,10 +323,7 @@ def _describe(
 ) -> dict[str, float]:
     per_sample_B, mean, is_anchor_B = (values.detach() for values in found.losses)
     anchors, rollouts = int(is_anchor_B.sum()), len(is_anchor_B)
-    metrics = {
-        "anchors": float(anchors),
-        "dropped_nan": float((~found.has_direction_B).sum()),
-    }
+    metrics = {"anchors": float(anchors), "dropped_nan": float((~found.has_direction_B).sum())}
     if rollouts:
         metrics["anchor_share"] = anchors / rollouts
     if anchors:
@@ -348,11 +340,6 @@ def _describe(
     return metrics
 
 
-def _norm(gradients: Mapping[str, Tensor]) -> float:
-    norms = [torch.linalg.vector_norm(gradient.double()) for gradient in gradients.values()]
-    return float(torch.linalg.vector_norm(torch.stack(norms)))
-
-
 def _require_finite(value: float, stage: str, what: str) -> None:
     if not math.isfinite(value):
         raise GuardTripped(
@@ -361,30 +348,3 @@ def _require_finite(value: float, stage: str, what: str) -> None:
             stage=stage,
             tensor="contrastive head",
         )
-
-
-def _adamw(
-    state: HeadState,
-    gradients: Mapping[str, Tensor],
-    learning_rate: float,
-    weight_decay: float,
-    betas: tuple[float, float],
-    eps: float,
-) -> HeadState:
-    """The state after one step of AdamW (arXiv 1711.05101), in new tensors."""
-    steps = state.steps + 1
-    keep_first, keep_second = betas
-    weight, first, second = {}, {}, {}
-    for layer, gradient in gradients.items():
-        first[layer] = state.first[layer].lerp(gradient, 1 - keep_first)
-        second[layer] = state.second[layer].lerp(gradient.square(), 1 - keep_second)
-        spread = (second[layer] / (1 - keep_second**steps)).sqrt() + eps
-        change = first[layer] / (1 - keep_first**steps) / spread
-        decayed = state.weight[layer] * (1 - learning_rate * weight_decay)
-        weight[layer] = decayed - learning_rate * change
-    return HeadState(weight, first, second, steps)
-
-
-def _shape(values: Tensor) -> tuple[int, int]:
-    """Rows and columns; (0, 0), which no head has, for anything but a matrix."""
-    return (values.shape[0], values.shape[1]) if values.ndim == 2 else (0, 0)

@@ -10,21 +10,16 @@ compared with, N(i) = A(i) without P(i), and LSE the log-sum-exp (CLIPO, arXiv 2
 | `soft_nn`    | LSE_A s - LSE_P s                           | log(1 + exp(LSE_N s - LSE_P s)) |
 | `supcon_in`  | LSE_A s - LSE_P s + log n                   | soft_nn + log n                 |
 
-The right column never cancels: small losses keep their digits and none is below 0. Where we differ
-from the published code: log-sum-exps are exact and leave the rollout itself out (a constant inside
-its logarithm gives 2.06 for four orthogonal vectors at temperature 0.05; it is ln 3 = 1.10), and
-work is done group by group, never in tables of the whole batch.
-
-Inside groups the work is (Q, G, G): groups of equal size stand together, so nothing is padded and a
-group's numbers do not depend on the size of another. Where every rollout is compared with the whole
-batch, anchors come a few at a time, so that no table of all pairs ever exists. Tables are (Q, A, C):
-groups, anchors of a block, candidates an anchor is compared with.
+The right column never cancels. Where we differ from the published code: log-sum-exps are exact and
+leave the rollout itself out, and work is done group by group, never in tables of the whole batch: groups
+of equal size stand together, and where every rollout is compared with the whole batch, anchors come a
+few at a time. Tables are (Q, A, C): groups, anchors of a block, candidates an anchor is compared with.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta
 
@@ -116,12 +111,6 @@ class Compared(NamedTuple):
     """The same with N; NaN for an anchor without any."""
 
 
-class _Pairs(NamedTuple):
-    is_positive_QAC: Tensor
-    is_negative_QAC: Tensor
-    is_anchor_QA: Tensor
-
-
 class Block(NamedTuple):
     """Positions in the batch: each anchor of row q is compared with each candidate of row q."""
 
@@ -164,16 +153,8 @@ def contrastive_losses(
     rule = ContrastRule(
         loss, temperature, scope, anchors, skip_trivial, similarity, dedup, dedup_cos
     )
-    return contrast(
-        embeddings,
-        labels,
-        groups,
-        rule,
-        seed=seed,
-        keys=keys,
-        duplicate_ids=duplicate_ids,
-        usable=usable,
-    ).losses
+    more: dict[str, Any] = {"keys": keys, "duplicate_ids": duplicate_ids, "usable": usable}
+    return contrast(embeddings, labels, groups, rule, seed=seed, **more).losses
 
 
 def contrast(
@@ -246,13 +227,18 @@ def compare(rollouts: Rollouts, block: Block, rule: ContrastRule, seed: int) -> 
     anchors_QAE = candidates_QCE if is_square else rollouts.units_BE[block.anchors_QA]
     cos_QAC = anchors_QAE @ candidates_QCE.transpose(1, 2)
     seen_QAC = cos_QAC.detach()
-    pairs = _pairs(rollouts, block, seen_QAC, rule)
-    scores_QAC = _scores(cos_QAC, rule)
-    log_positive_QA = _log_sum_exp(scores_QAC, pairs.is_positive_QAC, 0.0)
-    log_negative_QA = _log_sum_exp(scores_QAC, pairs.is_negative_QAC, -torch.inf)
+    mask_QAC, is_negative_QAC, is_anchor_QA = _pairs(rollouts, block, seen_QAC, rule)
+    similar_QAC = -cos_QAC if rule.similarity == "negative_cosine" else cos_QAC
+    if rule.similarity == "distance":
+        # The slope of a square root at 0 is infinite: equal vectors have distance 0 and no gradient.
+        gap_QAC = 2 - 2 * cos_QAC
+        is_apart_QAC = gap_QAC > torch.finfo(gap_QAC.dtype).eps
+        similar_QAC = 1 - torch.where(is_apart_QAC, gap_QAC, 1.0).sqrt() * is_apart_QAC
+    scores_QAC = similar_QAC / rule.temperature
+    log_positive_QA = _log_sum_exp(scores_QAC, mask_QAC, 0.0)
+    log_negative_QA = _log_sum_exp(scores_QAC, is_negative_QAC, -torch.inf)
     gap_QA = log_negative_QA - log_positive_QA
     loss_QA = torch.logaddexp(gap_QA, torch.zeros_like(gap_QA))
-    mask_QAC = pairs.is_positive_QAC
     if rule.loss == "supcon_in":
         loss_QA = loss_QA + mask_QAC.sum(-1).clamp(min=1).to(gap_QA).log()
     elif rule.loss == "supcon_out":
@@ -261,9 +247,8 @@ def compare(rollouts: Rollouts, block: Block, rule: ContrastRule, seed: int) -> 
         keys_QA, keys_QC = rollouts.key_B[block.anchors_QA], rollouts.key_B[block.candidates_QC]
         chosen_QA1 = pick(mask_QAC, keys_QA, keys_QC, seed)[:, :, None]
         loss_QA = loss_QA + (log_positive_QA - scores_QAC.gather(-1, chosen_QA1)[:, :, 0])
-    is_anchor_QA = pairs.is_anchor_QA
-    negative_cos_QA = _masked_mean(seen_QAC, pairs.is_negative_QAC)
-    negative_cos_QA = negative_cos_QA.masked_fill(~pairs.is_negative_QAC.any(-1), torch.nan)
+    negative_cos_QA = _masked_mean(seen_QAC, is_negative_QAC)
+    negative_cos_QA = negative_cos_QA.masked_fill(~is_negative_QAC.any(-1), torch.nan)
     return Compared(
         torch.where(is_anchor_QA, loss_QA, 0.0),
         is_anchor_QA,
@@ -272,7 +257,10 @@ def compare(rollouts: Rollouts, block: Block, rule: ContrastRule, seed: int) -> 
     )
 
 
-def _pairs(rollouts: Rollouts, block: Block, cos_QAC: Tensor, rule: ContrastRule) -> _Pairs:
+def _pairs(
+    rollouts: Rollouts, block: Block, cos_QAC: Tensor, rule: ContrastRule
+) -> tuple[Tensor, Tensor, Tensor]:
+    """P and N of each anchor, (Q, A, C), and which are anchors, (Q, A)."""
     rows, columns = block.anchors_QA[:, :, None], block.candidates_QC[:, None, :]
     is_in_QAC = (rows != columns) & rollouts.is_usable_B[rows] & rollouts.is_usable_B[columns]
     if rule.dedup:
@@ -288,19 +276,7 @@ def _pairs(rollouts: Rollouts, block: Block, cos_QAC: Tensor, rule: ContrastRule
         is_anchor_QA = is_anchor_QA & is_negative_QAC.any(-1)
     if rule.anchors == "correct_only":
         is_anchor_QA = is_anchor_QA & rollouts.is_right_B[block.anchors_QA]
-    return _Pairs(is_positive_QAC, is_negative_QAC, is_anchor_QA)
-
-
-def _scores(cos_QAC: Tensor, rule: ContrastRule) -> Tensor:
-    if rule.similarity == "cosine":
-        return cos_QAC / rule.temperature
-    if rule.similarity == "negative_cosine":
-        return -cos_QAC / rule.temperature
-    # The slope of a square root at 0 is infinite: equal vectors have distance 0 and no gradient.
-    gap_QAC = 2 - 2 * cos_QAC
-    is_apart_QAC = gap_QAC > torch.finfo(gap_QAC.dtype).eps
-    distance_QAC = torch.where(is_apart_QAC, gap_QAC, 1.0).sqrt() * is_apart_QAC
-    return (1 - distance_QAC) / rule.temperature
+    return is_positive_QAC, is_negative_QAC, is_anchor_QA
 
 
 def _log_sum_exp(scores_QAC: Tensor, mask_QAC: Tensor, empty: float) -> Tensor:
@@ -323,7 +299,8 @@ def blocks(
     Rollouts that are not wanted, bool (B,), may be anchors of a block too. A group of one has
     nothing to be compared with and is in none.
     """
-    families = [_everyone(wanted_B)] if whole_batch else _by_size(groups)
+    everyone_1C = torch.arange(len(wanted_B), device=wanted_B.device)[None]
+    families = [everyone_1C] if whole_batch else _by_size(groups)
     for members_QC in families:
         size = members_QC.shape[1]
         if size < 2:
@@ -344,13 +321,11 @@ def pick(mask_QAC: Tensor, anchor_keys_QA: Tensor, candidate_keys_QC: Tensor, se
     The pick is the candidate with the highest hash of (seed, anchor's key, candidate's key): it
     depends on nothing but those, so neither order nor other groups change it.
     """
-    anchors_QA1 = mixed(anchor_keys_QA * _GOLDEN + _wrapped(seed))[:, :, None]
+    # The 64-bit signed integer that the seed is congruent to.
+    wrapped = (seed + (1 << 63)) % (1 << 64) - (1 << 63)
+    anchors_QA1 = mixed(anchor_keys_QA * _GOLDEN + wrapped)[:, :, None]
     hash_QAC = mixed(anchors_QA1 + candidate_keys_QC[:, None, :] * _GOLDEN)
     return hash_QAC.masked_fill(~mask_QAC, torch.iinfo(torch.int64).min).argmax(-1)
-
-
-def _everyone(wanted_B: Tensor) -> Tensor:
-    return torch.arange(len(wanted_B), device=wanted_B.device)[None]
 
 
 def _by_size(groups: Groups) -> Iterator[Tensor]:
@@ -374,11 +349,6 @@ def mixed(values: Tensor) -> Tensor:
 def _shifted(values: Tensor, bits: int) -> Tensor:
     """A logical shift to the right: the sign of a 64-bit integer does not smear."""
     return (values >> bits) & ((1 << (64 - bits)) - 1)
-
-
-def _wrapped(seed: int) -> int:
-    """Any integer as the 64-bit signed one that it is congruent to."""
-    return (seed + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def unit_rows(values_BE: Tensor) -> tuple[Tensor, Tensor]:

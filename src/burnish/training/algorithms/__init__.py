@@ -18,7 +18,6 @@ class Chosen(NamedTuple):
 
 
 def find_algorithm(train: Train, root: Path = Path()) -> Chosen:
-    """The algorithm that a table `train` names; files are looked up from `root`."""
     if not isinstance(train, FunctionTrain):
         module = import_module(f"burnish.training.algorithms.{train.__struct_config__.tag}")
         return Chosen(module.ALGORITHM, train)

@@ -1,16 +1,8 @@
-"""An audio tokenizer: sounds to continuous latents and back (arXiv 2606.06357).
+"""Audio tokenizers: a waveform to latents and back (arXiv 2606.06357).
 
-    train = { kind = "codec", data = "speech/", sizes = { bottleneck = "norm+noise" } }
-    model = { path = "new" }                # or the folder of a tokenizer
-
-A step's crops follow from the seed and the step: each clip counts by its length, every epoch has another
-order, and where a crop begins is drawn. So do the bottleneck's random numbers, which are drawn for the
-whole batch before it is cut. The loss is that of spectra of several sizes, mel bands and the waveform;
-with `adversarial` a discriminator is trained beside the tokenizer, in the same updates: its own loss
-moves it alone, its verdict the tokenizer alone.
-
-Held-out clips are scored by their log-spectral distance in dB, also with noise on their latents; some of
-the reconstructions are kept, to be heard in the viewer.
+What a step reads follows from the seed and the step: every epoch has another order, and where a crop
+begins is drawn. So do the bottleneck's random numbers, which are drawn for the whole batch before it is
+cut. With `adversarial` a discriminator is trained beside the tokenizer, in the same updates.
 """
 
 from __future__ import annotations
@@ -23,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
+import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -49,17 +42,17 @@ from burnish.training.algorithm import (
     StepResult,
 )
 from burnish.training.events import Event, Prepared
-from burnish.training.forecast import Keys, Workload
+from burnish.training.forecast import Workload, given_rows
 from burnish.training.guards import check_rows
-from burnish.training.packed_text import shuffled
+from burnish.training.packed_text import shuffled, spread_evenly
 from burnish.training.packing import to_device
 from burnish.training.sound_data import (
+    DISTANCE,
     Sounds,
     check_sources,
     open_train_and_held_out,
     reconstructed,
-    stored_sounds,
-    tokenizer_config,
+    stored_samples,
 )
 from burnish.training.trainable import OtherModel, language_model_faults
 
@@ -69,12 +62,9 @@ if TYPE_CHECKING:
     from burnish.training.data import Data
 
 WINDOWS_S = (0.004, 0.008, 0.016, 0.032, 0.064, 0.128)
-"""Of the spectra in the loss, rounded to powers of 2 in samples."""
 JUDGED_S = (0.016, 0.064)
 """Of the spectra that the discriminator sees."""
-MEASURE = "log_spectral_distance"
 LOOKED_AT = 16
-"""Sound files whose rate is looked up before a run starts."""
 
 
 class Crops(NamedTuple):
@@ -92,7 +82,6 @@ class CodecMicro(NamedTuple):
     noise_BTD: Tensor | None
     names: Sequence[str]
     share: float
-    """Of the update's samples."""
     is_judged: bool
     """The adversarial phase has begun."""
     is_padded: bool
@@ -116,19 +105,18 @@ class CodecAlgorithm(Algorithm[Crops, CodecMicro]):
                 judge = SpectralDiscriminator(judged, adversarial.channels)
             self.judge = judge.to(setup.trainable.device)
 
-    # --- before a model is loaded
-
     @classmethod
     def faults(cls, config: Config, settings: CodecTrain, data: Data) -> Iterator[str]:
+        from burnish.models.audio_tokenizer import AudioTokenizerConfig
+
         yield from language_model_faults(config, "an audio tokenizer")
         if config.model.path == NEW:
             try:
-                tokenizer_config(settings.sizes)
+                AudioTokenizerConfig(**msgspec.to_builtins(settings.sizes))
             except ArgumentError as error:
                 raise UserError(f"train.sizes.{error}") from None
-        data.digests += check_sources(
-            settings, lambda sources: SoundCorpus(sources, 1000, settings.column, data.root)
-        )
+        column, root = settings.column, data.root
+        data.digests += check_sources(settings, lambda one: SoundCorpus(one, 1000, column, root))
 
     @classmethod
     def open_model(cls, path: Path, dtype: torch.dtype, device: torch.device) -> OtherModel:
@@ -140,8 +128,6 @@ class CodecAlgorithm(Algorithm[Crops, CodecMicro]):
         spectra = c.hop_length * len(WINDOWS_S) * 4 * 8
         kept = 4 * (c.frame_stride * (4 * (c.n_fft + 2) + layers) + spectra)
         return OtherModel(module, path, str(path), kept)
-
-    # --- the sounds
 
     def prepare(self) -> Iterator[Preparation]:
         if line := self._resampling():
@@ -161,10 +147,8 @@ class CodecAlgorithm(Algorithm[Crops, CodecMicro]):
         )
         if self.setup.config.model.path != NEW:
             return line
-        hop, window = (
-            2 * round(size * highest / own / 2)
-            for size in (self.config.frame_hop, self.config.n_fft)
-        )
+        sizes = (self.config.frame_hop, self.config.n_fft)
+        hop, window = (2 * round(size * highest / own / 2) for size in sizes)
         return (
             f"{line}. To keep it: train.sizes.sampling_rate={highest} "
             f"train.sizes.n_fft={max(window, 2 * hop)} train.sizes.frame_hop={hop}"
@@ -192,24 +176,20 @@ class CodecAlgorithm(Algorithm[Crops, CodecMicro]):
 
     @cached_property
     def sounds(self) -> Sounds:
-        """Decoded sounds on disk; with several processes one writes them."""
         return self.setup.world.in_turn(
             lambda: open_train_and_held_out(self.settings, self._corpus)
         )
 
     @cached_property
     def _length(self) -> int:
-        c = self.config
-        frames = max(1, round(self.settings.seconds * c.frame_rate))
-        return int(frames * c.hop_length)
+        frames = max(1, round(self.settings.seconds * self.config.frame_rate))
+        return int(frames * self.config.hop_length)
 
     @cached_property
     def _crops(self) -> list[int]:
         """How many crops of an epoch come from this clip and those before it."""
         counts = (max(1, round(p.samples / self._length)) for p in self.sounds.train.places)
         return list(itertools.accumulate(counts))
-
-    # --- a step
 
     def batch(self, step: int) -> Crops:
         rows, length, clips = self.settings.batch, self._length, self.sounds.train
@@ -305,47 +285,41 @@ class CodecAlgorithm(Algorithm[Crops, CodecMicro]):
         return ((f"discriminator.{name}", p) for name, p in self.judge.named_parameters())
 
     def workload(self) -> Workload:
-        frames = max(1, round(self.settings.seconds * self.config.frame_rate))
-        keys = Keys("train.batch", "", "train.seconds", "")
-        return Workload(self.settings.batch, 1, 0, frames, is_sampled=False, keys=keys)
+        frames = self._length // self.config.hop_length
+        return given_rows(self.settings.batch, frames, length="train.seconds")
 
     def finish(self, step: int, batch: Crops, result: StepResult) -> StepReport:
-        heard = float(batch.lengths_B.sum())
-        found = {
-            "audio/seconds": heard / self.config.sampling_rate,
-            "audio/epoch": (step + 1) * self.settings.batch / self._crops[-1],
-            "length/tokens": float(np.ceil(batch.lengths_B / self.config.hop_length).sum()),
-        }
-        return StepReport(found)
-
-    # --- held-out sounds
+        return StepReport(
+            {
+                "audio/seconds": float(batch.lengths_B.sum()) / self.config.sampling_rate,
+                "audio/epoch": (step + 1) * self.settings.batch / self._crops[-1],
+                "length/tokens": float(np.ceil(batch.lengths_B / self.config.hop_length).sum()),
+            }
+        )
 
     def evaluate(self, step: int) -> HeldOutScores | None:
         """Log-spectral distance of held-out clips in dB, and with noise on their latents."""
-        clips = self.sounds.held_out
-        count = min(len(clips.places), self.setup.config.evaluation.prompts)
-        if not count:
+        clips, setup = self.sounds.held_out, self.setup
+        chosen = spread_evenly(len(clips.places), setup.config.evaluation.prompts)
+        if not chosen:
             return None
-        # Spread evenly, so that a smaller number is a fair sample of sorted clips.
-        chosen = [place * len(clips.places) // count for place in range(count)]
         strengths = (0.0, *self.settings.perturbations)
         distance_CS, heard = reconstructed(
-            self.model, clips, chosen, strengths, self.setup.world, self.setup.trainable.device
+            self.model, clips, chosen, strengths, setup.world, setup.trainable.device
         )
         names = [clips.places[clip].name for clip in chosen]
         check_rows("logprob", "held-out reconstructions", distance_CS, names, step)
-        means = distance_CS.mean(0).tolist()
-        figures = {f"noise_{s:g}": mean for s, mean in zip(strengths[1:], means[1:], strict=True)}
-        beside = ", ".join(
-            f"{mean:.2f} with noise of {s:g} sd"
-            for s, mean in zip(strengths[1:], means[1:], strict=True)
-        )
-        setup, samples = self.setup, []
+        means = list(zip(strengths, distance_CS.mean(0).tolist(), strict=True))[1:]
+        samples = []
         if setup.world.is_main:
-            blobs = setup.store.blobs
-            samples = stored_sounds(step, setup.weight_version, heard, MEASURE, blobs)
-        marks = distance_CS[:, 0].tolist()
-        return HeldOutScores(marks, MEASURE, samples, beside=beside, figures=figures)
+            samples = stored_samples(step, setup.weight_version, heard, setup.store.blobs)
+        return HeldOutScores(
+            distance_CS[:, 0].tolist(),
+            DISTANCE,
+            samples,
+            beside=", ".join(f"{mean:.2f} with noise of {s:g} sd" for s, mean in means),
+            figures={f"noise_{s:g}": mean for s, mean in means},
+        )
 
 
 ALGORITHM = CodecAlgorithm

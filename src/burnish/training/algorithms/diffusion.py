@@ -1,11 +1,7 @@
 """Masked diffusion: predict masked tokens of answers, or of text, from both sides.
 
-`train = { kind = "diffusion" }` trains a masked diffusion model (`burnish convert`, or
-`model.path=diffusion:smollm2`) on the demonstrations of a run; prompts are never masked. With
-`on = "text"` it learns whole texts: pre-training, of the tasks' texts or of a corpus (`data`). Where rows
-come from is `training/diffusion_rows.py`; how rates and masks are drawn is
-`models/masked_diffusion`; here their numbers come from the seed, the step and the row alone, so a
-step repeated after a crash, or cut into other passes, is the same step.
+Where rows come from is `training/diffusion_rows.py`; how rates and masks are drawn is
+`models/masked_diffusion`; here their numbers come from the seed, the step and the row alone.
 
 The loss of an update is the mean of `weight * (1/n) sum_masked nll / chance` over its rows, rows in
 which nothing was masked included. Held-out losses have uniform rates in strata and masks of a fixed
@@ -46,18 +42,20 @@ from burnish.training.algorithm import (
 )
 from burnish.training.data import Data, missing_field
 from burnish.training.diffusion_rows import (
+    CorpusRows,
+    TaskRows,
     canvas_of,
     held_out_losses,
     mask_rows,
     noise_of,
-    open_rows,
     probed_losses,
     setting_faults,
 )
-from burnish.training.forecast import Keys, Workload
+from burnish.training.forecast import Workload, given_rows
 from burnish.training.guards import check_rows
 from burnish.training.metrics import held_out_rewards, token_counts
 from burnish.training.packed_text import check_corpus
+from burnish.training.token_cache import READING
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +73,6 @@ class MaskedBatch(NamedTuple):
 class MaskedMicro(NamedTuple):
     units: list[Unit]
     t_U: Tensor
-    """Their rates."""
     correction_N: Tensor | None
     """What the control variate adds to the gradient of the update, in one pass of it."""
 
@@ -100,12 +97,17 @@ class DiffusionAlgorithm(Algorithm[MaskedBatch, MaskedMicro]):
         self.decoding = parse_decoding(f"canvas={self.canvas}", how)
         setup.decoding = self.decoding.to_text()
         self.baseline_K: list[float | None] = [None] * BINS
-        self.rows = open_rows(setup, settings, self.module)
+        kind = CorpusRows if settings.sources else TaskRows
+        self.rows: CorpusRows | TaskRows = kind(setup, settings, self.module)
+        self.text = self.rows.text
+        rates = self.noise.rates
+        self._bounds = (0.0, 1.0)
+        if isinstance(rates, UniformRates):
+            self._bounds = rates.low, rates.high
         self.gradient_baseline = None
         if settings.control == "gradient":
-            self.gradient_baseline = GradientBaseline(
-                self._controlled(), low=self._rate_bounds[0], high=self._rate_bounds[1]
-            )
+            low, high = self._bounds
+            self.gradient_baseline = GradientBaseline(_controlled(self.module), low=low, high=high)
 
     @classmethod
     def faults(cls, config: Config, settings: DiffusionSettings, data: Data) -> Iterator[str]:
@@ -121,10 +123,10 @@ class DiffusionAlgorithm(Algorithm[MaskedBatch, MaskedMicro]):
         if settings.held_out == "rewards" and not config.rewards:
             yield "train.held_out is 'rewards', and the config has none; expected [[rewards]], or 'loss'"
 
-    # --- a step
-
     def prepare(self) -> Iterator[Preparation]:
-        return self.rows.prepare()
+        if (text := self.text) is not None:
+            steps, rows = self.setup.steps, self.settings.batch
+            yield Preparation(READING, lambda: text.prepare(steps, rows))
 
     def batch(self, step: int) -> MaskedBatch:
         self._fit(step)
@@ -136,13 +138,11 @@ class DiffusionAlgorithm(Algorithm[MaskedBatch, MaskedMicro]):
 
     def _masked(self, rows: list[TokenRow], u_B: Tensor, seeds: Seeds) -> MaskedBatch:
         """Each row under its masks; what a row gets does not depend on the others."""
-        mask_id = self.module.architecture.mask_id
-        assert mask_id is not None
         fields = []
         for i, row in enumerate(rows):
             generator = torch.Generator().manual_seed(seeds.for_("row", i))
             fields.append(self.noise.mask_uniforms(1, len(row.ids), generator)[:, 0])
-        noised, units = mask_rows(self.noise, rows, u_B, fields, mask_id)
+        noised, units = mask_rows(self.noise, rows, u_B, fields, self.rows.mask)
         t_B, weight_B = noised.t_B, noised.weight_B
         pull_B = weight_B
         if self.noise.baseline is not None:
@@ -197,31 +197,17 @@ class DiffusionAlgorithm(Algorithm[MaskedBatch, MaskedMicro]):
             sums["bin_gradients"] = self.gradient_baseline.bin_gradients(
                 counted_U, micro.t_U.to(device)
             )
-            total = total + self._pull(micro.correction_N)
+            if micro.correction_N is not None:  # a term of value 0 with that gradient
+                parameters = self.gradient_baseline.parameters
+                flat_N = torch.cat([one.flatten() for one in parameters])
+                pull = (flat_N * micro.correction_N).sum()
+                total = total + (pull - pull.detach())
         return Loss(
             total,
             [unit.row.id for unit in units],
             rows={"losses": loss_U.detach()[:, None]},
             sums=sums,
         )
-
-    # --- the control variate
-
-    def _controlled(self) -> list[Tensor]:
-        last = cast(Layer, self.module.model.layers[-1])
-        both = (last.self_attn.o_proj.weight, last.mlp.down_proj.weight)
-        found = [one for one in both if one.requires_grad]
-        if not found:
-            raise UserError(
-                "train.control is 'gradient', and the last layer's output matrices are not trained; "
-                "expected a training of all weights. Leave model.lora out, or set train.control = 'none'"
-            )
-        return found
-
-    @property
-    def _rate_bounds(self) -> tuple[float, float]:
-        rates = self.noise.rates
-        return (rates.low, rates.high) if isinstance(rates, UniformRates) else (0.0, 1.0)
 
     def _correction(self, batch: MaskedBatch) -> Tensor | None:
         """Of the whole update; the first process adds it."""
@@ -234,21 +220,13 @@ class DiffusionAlgorithm(Algorithm[MaskedBatch, MaskedMicro]):
         t_B, weight_B = (x[has_answer_B].to(device) for x in (batch.t_B, batch.weight_B))
         return self.gradient_baseline.correction(t_B, weight_B)
 
-    def _pull(self, correction_N: Tensor | None) -> Tensor | float:
-        """A term of value 0 whose gradient is the correction."""
-        if correction_N is None or self.gradient_baseline is None:
-            return 0.0
-        flat_N = torch.cat([one.flatten() for one in self.gradient_baseline.parameters])
-        pull = (flat_N * correction_N).sum()
-        return pull - pull.detach()
-
     def finish(self, step: int, batch: MaskedBatch, result: StepResult) -> StepReport:
         has_answer_B = torch.tensor([row.count > 0 for row in batch.rows])
         loss_B = result.sums["row_losses"].cpu()[has_answer_B]
         t_B, weight_B = batch.t_B[has_answer_B], batch.weight_B[has_answer_B]
         smooth = {}
         if len(loss_B):
-            low, high = self._rate_bounds
+            low, high = self._bounds
             found = smoothed_loss(loss_B, t_B, weight_B, self.baseline_K, low=low, high=high)
             self.baseline_K = found.baseline
             if found.loss is not None:
@@ -257,36 +235,20 @@ class DiffusionAlgorithm(Algorithm[MaskedBatch, MaskedMicro]):
                 self.noise.baseline.adjust(loss_B, t_B)
             if self.gradient_baseline is not None:
                 self.gradient_baseline.learn(result.sums["bin_gradients"], t_B)
-        counts = token_counts([row.count for row in batch.rows])
-        return StepReport(
-            {**counts, **batch.metrics, **smooth, **self._text_metrics(step, batch, result)}
-        )
-
-    def _text_metrics(self, step: int, batch: MaskedBatch, result: StepResult) -> dict[str, float]:
-        """Bits per byte of a step's text, as its masks estimate the bound."""
-        epochs = self.rows.epochs(step + 1)
-        if epochs is None:
-            return {}
-        found = {"text/epoch": epochs}
-        count_B = torch.tensor([row.count for row in batch.rows], dtype=torch.float64)
-        nats = float((result.sums["row_losses"].cpu() * batch.weight_B * count_B).sum())
-        if bits := self.rows.bits(batch.rows, nats):
-            found["text/bits_per_byte"] = bits.per_byte
-            found["text/unigram_bits_per_byte"] = bits.unigram
-        return found
+        metrics = {**token_counts([row.count for row in batch.rows]), **batch.metrics, **smooth}
+        if isinstance(self.rows, CorpusRows):
+            metrics["text/epoch"] = self.rows.text.epochs((step + 1) * self.settings.batch)
+            count_B = torch.tensor([row.count for row in batch.rows], dtype=torch.float64)
+            nats = (result.sums["row_losses"].cpu() * batch.weight_B * count_B).sum()
+            if bits := self.rows.bits(batch.rows, float(nats)):
+                metrics["text/bits_per_byte"] = bits.per_byte
+                metrics["text/unigram_bits_per_byte"] = bits.unigram
+        return StepReport(metrics)
 
     def workload(self) -> Workload:
         prompt, answer = self.rows.longest_row()
-        return Workload(
-            self.settings.batch * self.noise.masks.forwards,
-            1,
-            prompt,
-            answer,
-            is_sampled=False,
-            keys=Keys("train.batch", "", "", ""),
-        )
-
-    # --- rates by a fitted density
+        passes = self.settings.batch * self.noise.masks.forwards
+        return given_rows(passes, answer, prompt=prompt)
 
     def _fit(self, step: int) -> None:
         """Probe the model and fit the density of rates, where the sampler asks for it at this step."""
@@ -307,8 +269,6 @@ class DiffusionAlgorithm(Algorithm[MaskedBatch, MaskedMicro]):
         if fit.fallback:
             logger.warning("train.rates: %s", fit.fallback)
 
-    # --- held out, resume, files
-
     def evaluate(self, step: int) -> HeldOutScores | None:
         """The loss of held-out rows with uniform rates and fixed masks, or the rewards of answers."""
         config = self.setup.config
@@ -324,7 +284,9 @@ class DiffusionAlgorithm(Algorithm[MaskedBatch, MaskedMicro]):
         nll_B = torch.tensor(losses, dtype=torch.float64)
         check_rows("logprob", "held-out losses", nll_B, [row.id for row in rows], step)
         nats = [loss * row.count for loss, row in zip(losses, rows, strict=True)]
-        bits = self.rows.bits(rows, math.fsum(nats))
+        bits = None
+        if isinstance(self.rows, CorpusRows):
+            bits = self.rows.bits(rows, math.fsum(nats))
         if bits is None:
             return HeldOutScores(losses, "loss")
         # A row's mark is its bits over the mean bytes of a row: their mean is all bits over all bytes.
@@ -338,13 +300,13 @@ class DiffusionAlgorithm(Algorithm[MaskedBatch, MaskedMicro]):
             assert self.gradient_baseline.gradients_KN is not None
             tensors = {"gradients": self.gradient_baseline.gradients_KN}
         values: dict[str, Any] = {"noise": self.noise.state(), "baseline": self.baseline_K}
-        if self.rows.text is not None:
-            values["text"] = self.rows.text.tokens.fingerprint
+        if self.text is not None:
+            values["text"] = self.text.tokens.fingerprint
         return AlgorithmState(values, tensors)
 
     def restore(self, state: AlgorithmState) -> None:
-        if self.rows.text is not None:
-            self.rows.text.check_same(state.values.get("text", ""))
+        if self.text is not None:
+            self.text.check_same(state.values.get("text", ""))
         self.noise.load(state.values["noise"])
         self.baseline_K = state.values["baseline"]
         if self.gradient_baseline is not None:
@@ -357,3 +319,16 @@ class DiffusionAlgorithm(Algorithm[MaskedBatch, MaskedMicro]):
 
 
 ALGORITHM = DiffusionAlgorithm
+
+
+def _controlled(module: Decoder) -> list[Tensor]:
+    """The weights whose gradients a control variate follows."""
+    last = cast(Layer, module.model.layers[-1])
+    both = (last.self_attn.o_proj.weight, last.mlp.down_proj.weight)
+    found = [one for one in both if one.requires_grad]
+    if not found:
+        raise UserError(
+            "train.control is 'gradient', and the last layer's output matrices are not trained; "
+            "expected a training of all weights. Leave model.lora out, or set train.control = 'none'"
+        )
+    return found

@@ -1,14 +1,9 @@
 """Policy optimisation of a masked diffusion model, experimental: ratios of likelihood bounds.
 
-`train = { kind = "diffusion_policy" }` samples, scores and weighs answers as `policy` does, by the
-recipe of `[policy]`. A masked diffusion model has no log-prob of an answer but a lower bound of it,
-which masks estimate; the ratio of an answer is `exp((bound_new - bound_old) / tokens)`, both under
-the very same masks, so that their noise cancels as far as the model has not moved. With one update a
-step every ratio is 1 and the gradient is that of the advantage times the bound.
-
-What is unsound is refused: ratios, KL and entropy of single tokens have no meaning here, because a
-token's share of the bound is no log-prob of it. The bound's standard error over masks is stored for
-every step.
+A masked diffusion model has no log-prob of an answer but a lower bound of it, which masks estimate; the
+ratio of an answer is `exp((bound_new - bound_old) / tokens)`, both under the very same masks, so that
+their noise cancels as far as the model has not moved. What is unsound is refused: ratios, KL and
+entropy of single tokens have no meaning here.
 """
 
 from __future__ import annotations
@@ -35,12 +30,7 @@ from burnish.lm.diffusion.masked_rows import (
 )
 from burnish.lm.diffusion.sampler import Decoding, parse_decoding, read_decoding, write_decoding
 from burnish.lm.tokenizer import end_of_turn
-from burnish.policy import (
-    AllTokens,
-    Clipped,
-    NoCorrection,
-    NoCritic,
-)
+from burnish.policy import AllTokens, Clipped, NoCorrection, NoCritic
 from burnish.policy.batch import LossBatch
 from burnish.policy.compute import loss as policy_loss
 from burnish.records import Trajectory
@@ -87,10 +77,7 @@ class DiffusionPolicy(PolicyAlgorithm):
         super().write(folder)
         write_decoding(folder, self.decoding)
 
-    # --- estimates under masks
-
     def row(self, shown: Trajectory) -> TokenRow:
-        """An answer behind its prompt, filled as the model was trained where it ended."""
         module = self.setup.trainable.loaded.module
         assert isinstance(module, Decoder)
         mask = module.architecture.mask_id
@@ -104,7 +91,6 @@ class DiffusionPolicy(PolicyAlgorithm):
         )
 
     def units(self, shown: Trajectory, index: int, step: int) -> list[Unit]:
-        """The answer under its masks: the same ones for every update of the step."""
         seed = self.seeds.for_("bound", step, index)
         return bound_units(self.row(shown), self.masks, seed, index)
 
@@ -207,7 +193,6 @@ ALGORITHM = DiffusionPolicy
 
 
 def _unsound(config: Config) -> Iterator[str]:
-    """What a masked diffusion model has no numbers for, with the reason."""
     recipe = config.policy
     whole = "its bound is of the whole answer"
     rules = (

@@ -1,19 +1,11 @@
 """Distillation: bring the student's next-token distributions to those of a teacher.
 
-    train = { kind = "distil", teacher = "models/large" }                        # another model
-    train = { kind = "distil", teacher = "start", system = "Answer in one word." }   # a context
-    train = { kind = "distil", teacher = "student", template = "{prompt}\\n\\nHint: {hint}" }
-    train = { kind = "distil", teacher = "ema", policies = ["policy.md"] }       # PolicyAlign
-
 The student answers without the teacher's context; both models read the same answer tokens, each
 behind its own prompt, and the loss is the mean divergence over the answers' tokens
 (`policy/distillation.py`). Answers are the student's own samples (on-policy distillation, arXiv
 2306.13649), the teacher's, or given ones. The same model with a system prompt, a policy or a hint
-that only the teacher sees is context distillation (arXiv 2112.00861); what the context does moves
-into the weights. Which model teaches, and what it reads, is in `training/teacher.py`.
-
-Both models' logits exist for one chunk of tokens at a time, so the whole vocabulary costs no more
-memory than a few of its tokens; `top_k` is for comparison with engines that send k of them.
+that only the teacher sees is context distillation (arXiv 2112.00861). Both models' logits exist for
+one chunk of tokens at a time.
 """
 
 from __future__ import annotations
@@ -31,13 +23,11 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from burnish.errors import ModelError
-from burnish.lm.base import LM, Sampling
 from burnish.lm.head import chunk_tokens
 from burnish.policy.auxiliary import kl_estimate
 from burnish.policy.distillation import token_divergence
 from burnish.records import Finish, Reward, Span, Task, Trajectory
 from burnish.rollouts import roll_out
-from burnish.store import StoredSample
 from burnish.tensors import as_logp
 from burnish.training.algorithm import (
     Algorithm,
@@ -47,6 +37,7 @@ from burnish.training.algorithm import (
     Setup,
     StepReport,
     StepResult,
+    stored,
 )
 from burnish.training.data import Cursor, Experts, missing_field
 from burnish.training.forecast import MEASURED, Keys, Workload
@@ -79,7 +70,6 @@ if TYPE_CHECKING:
 class Answers(NamedTuple):
     step: int
     tasks: Sequence[Task]
-    """The task of each answer."""
     student: Sequence[Trajectory]
     teacher: Sequence[Trajectory]
     is_reread: bool = False
@@ -95,7 +85,6 @@ class TwoViews(NamedTuple):
     answers: int
     """Of the whole update."""
     tokens: int
-    """Trained tokens of the whole update."""
     prefix: tuple[int, ...] = ()
     """Tokens that stand before every row of the teacher's and are not in `teacher`."""
 
@@ -117,10 +106,7 @@ class DistilAlgorithm(Algorithm[Answers, TwoViews]):
         rollout = setup.config.rollout
         self.rollout = rollout.build(setup.data.root)
         self.cursor = Cursor(
-            tasks,
-            setup.length_of,
-            rollout.max_prompt_tokens,
-            rollout.overlong_prompts == "drop",
+            tasks, setup.length_of, rollout.max_prompt_tokens, rollout.overlong_prompts == "drop"
         )
         self.context = TeacherContext(setup, settings, self.teacher, tasks)
 
@@ -128,13 +114,14 @@ class DistilAlgorithm(Algorithm[Answers, TwoViews]):
     def faults(cls, config: Config, settings: DistilTrain, data: Data) -> Iterator[str]:
         tasks = data.open(settings.task)
         context_columns(settings)
-        yield from _context_faults(config, settings)
         for policy in settings.policies:
             read_policy(data.root / policy)
         teacher_prompt(tasks.train(0), settings)
         if settings.answers == "given":
             yield from missing_field(tasks, settings.field, "train.field")
-        yield from _divergence_faults(config, settings)
+        for is_wrong, why in _rules(config, settings):
+            if is_wrong:
+                yield why
 
     # --- a step
 
@@ -143,16 +130,16 @@ class DistilAlgorithm(Algorithm[Answers, TwoViews]):
             tasks = self.experts.draw(step, self.settings.batch)
             shown = [self.experts.as_trajectory(task, i) for i, task in enumerate(tasks)]
             return self._views(step, tasks, shown)
-        stored = None if self.setup.stage else self.setup.store.rollouts(step)
-        if stored is not None:
+        known = None if self.setup.stage else self.setup.store.rollouts(step)
+        if known is not None:
             # Sampled and trained on before a crash: the same answers again, also where bits differ.
             self.cursor.take(self.settings.batch)
-            found = self._views(step, [s.task for s in stored], [s.trajectory for s in stored])
+            found = self._views(step, [s.task for s in known], [s.trajectory for s in known])
             return found._replace(is_reread=True)
         began = time.perf_counter()
         tasks = self.cursor.take(self.settings.batch)
         seed = self.setup.seeds.for_("rollout", step)
-        groups = self._sample(step, tasks, seed, f"{step}", self._sampling(self.settings.samples))
+        groups = self._sample(step, tasks, seed, f"{step}", self.settings.samples)
         pairs = zip(tasks, groups, strict=True)
         each = [(task, t) for task, group in pairs for t in group if t.trained_tokens]
         if not each:
@@ -219,7 +206,13 @@ class DistilAlgorithm(Algorithm[Answers, TwoViews]):
         store = self.setup.store
         # Steps of a stage have the numbers of the main training's; its samples are not kept.
         if self.setup.world.is_main and not self.setup.stage and store.rollouts(step) is None:
-            store.append_rollouts(step, _samples(step, batch, sums))
+            # The mean divergence a token, negative: higher is closer.
+            means = (
+                -total / t.trained_tokens for t, total in zip(batch.student, sums, strict=True)
+            )
+            rewards = (Reward("teacher", mean) for mean in means)
+            rows = zip(batch.tasks, batch.student, rewards, strict=True)
+            store.append_rollouts(step, stored(step, "train", rows))
         self.teacher.follow()
         name = "loss/hard" if self.settings.divergence == "hard" else "kl/teacher"
         metrics = {name: sum(sums) / sum(lengths), **token_counts(lengths)}
@@ -245,7 +238,7 @@ class DistilAlgorithm(Algorithm[Answers, TwoViews]):
             shown = [self.experts.as_trajectory(task, i) for i, task in enumerate(tasks)]
         else:
             seed, name = self.setup.seeds.for_("held out"), f"eval.{step}"
-            groups = self._sample("held out", tasks, seed, name, self._sampling(1))
+            groups = self._sample("held out", tasks, seed, name, 1)
             shown = [group[0] for group in groups]
         is_fine = [one.trained_tokens > 0 for one in shown]
         tasks, shown = list(compress(tasks, is_fine)), list(compress(shown, is_fine))
@@ -276,47 +269,37 @@ class DistilAlgorithm(Algorithm[Answers, TwoViews]):
 
     # --- answers
 
-    def _sampling(self, samples: int) -> Sampling:
-        return msgspec.structs.replace(self.setup.config.rollout.sampling, n=samples)
-
     def _sample(
-        self, step: int | str, tasks: Sequence[Task], seed: int, name: str, sampling: Sampling
+        self, step: int | str, tasks: Sequence[Task], seed: int, name: str, samples: int
     ) -> list[list[Trajectory]]:
         """Answers to each task behind the student's prompt, shared between processes."""
+        setup, rollout = self.setup, self.rollout
+        sampling = msgspec.structs.replace(setup.config.rollout.sampling, n=samples)
         slots = list(enumerate(tasks))
-        mine = self.setup.world.share(slots)
+        mine = setup.world.share(slots)
         if self.settings.answers == "teacher":
-            answers = self._teacher_answers(step, mine, sampling, seed)
+            # What the teacher answers in its context, put behind the student's prompts.
+            asked = [
+                (slot, msgspec.structs.replace(task, messages=self.context.messages(step, task)))
+                for slot, task in mine
+            ]
+            with self.teacher.lm() as lm:
+                work = partial(roll_out, asked, lm, sampling, rollout, seed)
+                groups = setup.loop.run(work)
+            render = self.tokenizer.render_spans
+            answers = [
+                [behind(render(task.messages), t) for t in group]
+                for (_, task), group in zip(mine, groups, strict=True)
+            ]
         else:
-            self.setup.ready_sampler()
-            answers = self._roll_out(mine, self.setup.lm, sampling, seed)
-        groups = self.setup.world.gather(answers, len(slots))
+            setup.ready_sampler()
+            answers = setup.loop.run(partial(roll_out, mine, setup.lm, sampling, rollout, seed))
         return [
             [
                 msgspec.structs.replace(t, id=f"{name}.{slot}.{i}", group=f"{name}.{slot}")
                 for i, t in enumerate(group)
             ]
-            for slot, group in enumerate(groups)
-        ]
-
-    def _roll_out(
-        self, slots: Sequence[tuple[int, Task]], lm: LM, sampling: Sampling, seed: int
-    ) -> list[list[Trajectory]]:
-        return self.setup.loop.run(partial(roll_out, slots, lm, sampling, self.rollout, seed))
-
-    def _teacher_answers(
-        self, step: int | str, slots: Sequence[tuple[int, Task]], sampling: Sampling, seed: int
-    ) -> list[list[Trajectory]]:
-        """What the teacher answers in its context, put behind the student's prompts."""
-        asked = [
-            (slot, msgspec.structs.replace(task, messages=self.context.messages(step, task)))
-            for slot, task in slots
-        ]
-        with self.teacher.lm() as lm:
-            groups = self._roll_out(asked, lm, sampling, seed)
-        return [
-            [behind(self.tokenizer.render_spans(task.messages), t) for t in group]
-            for (_, task), group in zip(slots, groups, strict=True)
+            for slot, group in enumerate(setup.world.gather(answers, len(slots)))
         ]
 
     def _views(
@@ -338,7 +321,6 @@ class DistilAlgorithm(Algorithm[Answers, TwoViews]):
     # --- the divergence
 
     def _divergence(self, model: Any, micro: TwoViews) -> Tensor:
-        """Of each answer token, (B, T); 0 where there is none."""
         settings = self.settings
         if settings.divergence == "hard":
             own = token_scores(model, micro.student, settings.temperature)
@@ -351,7 +333,8 @@ class DistilAlgorithm(Algorithm[Answers, TwoViews]):
                 return kl_estimate(own.logp_BT, other.logp_BT, "k1+") * micro.student.trained_BT
             with torch.no_grad():
                 teacher_ND = self.teacher.hidden(teacher, micro.teacher, micro.prefix)
-            student_ND = _hidden(model, micro.student)
+            hidden_RSD = model(micro.student.inputs)
+            student_ND = hidden_RSD.flatten(0, 1).index_select(0, micro.student.source_N)
             vocabulary = self.setup.trainable.module.head_weight.shape[0]
             chunk = chunk_tokens(vocabulary, torch.float32, student_ND.device)
             kl_N = token_divergences(model, student_ND, teacher, teacher_ND, settings, chunk)
@@ -359,6 +342,62 @@ class DistilAlgorithm(Algorithm[Answers, TwoViews]):
 
 
 ALGORITHM = DistilAlgorithm
+
+
+def _rules(config: Config, settings: DistilTrain) -> Iterator[tuple[bool, str]]:
+    """What must not be, and why not."""
+    context, answers = (settings.system, settings.template), settings.answers
+    yield (
+        bool(settings.policies and any(context)),
+        "train.policies beside train.system or train.template: teacher and student must "
+        "differ by the policy alone. Write the other text into the policy file.",
+    )
+    names = [Path(policy).name for policy in settings.policies]
+    twice = f"train.policies: {names} has a name twice; expected different ones."
+    yield len(set(names)) < len(names), twice
+    yield (
+        settings.is_self and not any((*context, settings.policies)),
+        f"train.teacher = '{settings.teacher}' is the model itself, and the teacher sees no "
+        "more than the student: there is nothing to learn. Give the teacher a context "
+        "(train.policies, train.system or train.template) or another model (train.teacher).",
+    )
+    # Logits are computed again in the backward pass, when the adapters are on again.
+    lora = config.model.lora
+    yield (
+        settings.is_frozen and lora is not None and "lm_head" in lora.targets,
+        f"train.teacher = '{settings.teacher}' with 'lm_head' in model.lora.targets; expected a head "
+        "without an adapter, which teacher and student share. Leave it out of the targets.",
+    )
+    # The sampled estimate needs samples of the very distribution whose divergence it estimates;
+    # labels are somebody else's tokens, and one token is no distribution to cut or to clip.
+    kind, rollout = settings.divergence, config.rollout
+    yield (
+        kind == "sampled" and answers != "student",
+        f"train.divergence = 'sampled' with answers = '{answers}': it reads the log-prob of "
+        "tokens that the student sampled. Take divergence = 'reverse' or 'forward'.",
+    )
+    cut = rollout.top_k or rollout.top_p < 1 or rollout.min_p
+    yield (
+        kind == "sampled" and bool(cut or rollout.temperature != settings.temperature),
+        "train.divergence = 'sampled' needs samples of the student's whole distribution: set "
+        f"rollout.temperature = train.temperature (now {rollout.temperature:g} and "
+        f"{settings.temperature:g}), and rollout.top_k = 0, top_p = 1, min_p = 0.",
+    )
+    yield (
+        kind == "hard" and answers == "student",
+        "train.divergence = 'hard' with answers = 'student': the student's own tokens as labels "
+        "teach nothing. Take answers = 'teacher' or 'given'.",
+    )
+    yield (
+        kind in ("hard", "sampled") and bool(settings.kl_clip or settings.top_k),
+        f"train.divergence = '{kind}' with top_k or kl_clip: it compares no "
+        "distributions. Take divergence = 'reverse' or 'forward'.",
+    )
+    yield (
+        settings.support != "tail" and not settings.top_k,
+        f"train.support = '{settings.support}' without train.top_k: the whole vocabulary has "
+        "no tokens outside. Set train.top_k (PolicyAlign's code: 256).",
+    )
 
 
 def token_divergences(
@@ -396,84 +435,3 @@ def token_divergences(
         return torch.cat([piece(own, other) for own, other in pairs])
     pieces = [checkpoint(piece, own, other, use_reentrant=False) for own, other in pairs]
     return torch.cat(pieces)
-
-
-def _hidden(model: CausalModel, packed: PackedBatch) -> Tensor:
-    hidden_RSD = model(packed.inputs)
-    return hidden_RSD.flatten(0, 1).index_select(0, packed.source_N)
-
-
-def _samples(step: int, batch: Answers, sums: Sequence[float]) -> list[StoredSample]:
-    """Each answer; its reward is the mean divergence a token, negative: higher is closer."""
-    return [
-        StoredSample(
-            step=step,
-            split="train",
-            index=i,
-            task=task,
-            trajectory=answer,
-            reward=Reward("teacher", -total / answer.trained_tokens),
-        )
-        for i, (task, answer, total) in enumerate(
-            zip(batch.tasks, batch.student, sums, strict=True)
-        )
-    ]
-
-
-def _context_faults(config: Config, settings: DistilTrain) -> Iterator[str]:
-    if settings.policies and (settings.system or settings.template):
-        yield (
-            "train.policies beside train.system or train.template: teacher and student must "
-            "differ by the policy alone. Write the other text into the policy file."
-        )
-    names = [Path(policy).name for policy in settings.policies]
-    if len(set(names)) < len(names):
-        yield f"train.policies: {names} has a name twice; expected different ones."
-    if settings.is_self and not (settings.system or settings.template or settings.policies):
-        yield (
-            f"train.teacher = '{settings.teacher}' is the model itself, and the teacher sees no "
-            "more than the student: there is nothing to learn. Give the teacher a context "
-            "(train.policies, train.system or train.template) or another model (train.teacher)."
-        )
-    lora = config.model.lora
-    if settings.is_frozen and lora is not None and "lm_head" in lora.targets:
-        # Logits are computed again in the backward pass, when the adapters are on again.
-        yield (
-            f"train.teacher = '{settings.teacher}' with 'lm_head' in model.lora.targets; expected a head "
-            "without an adapter, which teacher and student share. Leave it out of the targets."
-        )
-
-
-def _divergence_faults(config: Config, settings: DistilTrain) -> Iterator[str]:
-    """The sampled estimate needs samples of the very distribution whose divergence it estimates.
-
-    Labels are somebody else's tokens, and one token is no distribution to cut or to clip.
-    """
-    kind, rollout = settings.divergence, config.rollout
-    if kind == "sampled" and settings.answers != "student":
-        yield (
-            f"train.divergence = 'sampled' with answers = '{settings.answers}': it reads the log-prob of "
-            "tokens that the student sampled. Take divergence = 'reverse' or 'forward'."
-        )
-    cut = rollout.top_k or rollout.top_p < 1 or rollout.min_p
-    if kind == "sampled" and (cut or rollout.temperature != settings.temperature):
-        yield (
-            "train.divergence = 'sampled' needs samples of the student's whole distribution: set "
-            f"rollout.temperature = train.temperature (now {rollout.temperature:g} and "
-            f"{settings.temperature:g}), and rollout.top_k = 0, top_p = 1, min_p = 0."
-        )
-    if kind == "hard" and settings.answers == "student":
-        yield (
-            "train.divergence = 'hard' with answers = 'student': the student's own tokens as labels "
-            "teach nothing. Take answers = 'teacher' or 'given'."
-        )
-    if kind in ("hard", "sampled") and (settings.kl_clip or settings.top_k):
-        yield (
-            f"train.divergence = '{kind}' with top_k or kl_clip: it compares no "
-            "distributions. Take divergence = 'reverse' or 'forward'."
-        )
-    if settings.support != "tail" and not settings.top_k:
-        yield (
-            f"train.support = '{settings.support}' without train.top_k: the whole vocabulary has "
-            "no tokens outside. Set train.top_k (PolicyAlign's code: 256)."
-        )

@@ -1,19 +1,13 @@
 """Direct preference optimisation: of two answers to a task, one is preferred.
 
-    train = { kind = "dpo", beta = 0.1 }                    # tasks with fields `chosen`, `rejected`
-    train = { kind = "dpo", loss = "ipo", beta = 0.05 }
-    train = { kind = "dpo", terms = [{ kind = "dir", attribute = "length", lam = 0.1 }] }
-
 The losses are those of `policy/preference.py`. The reference is the model as the training (or the
-stage) begins; it is computed beside the policy on the same micro-batch, so nothing is kept between
-steps. Both answers share the prompt's row where it is short enough, as the rollouts of a group do.
-`terms` adds to the loss what a reward model's may have too: a term sees the policy's hidden state at
-each answer's last token, and the implicit rewards as scores.
+stage) begins, computed beside the policy on the same micro-batch. `terms` sees the policy's hidden
+state at each answer's last token, and the implicit rewards as scores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -25,30 +19,14 @@ from burnish.records import Reward, Span
 from burnish.rewards.models.term import Pair
 from burnish.seeds import derive
 from burnish.store import StoredSample
-from burnish.training.algorithm import (
-    HeldOutScores,
-    Loss,
-    Setup,
-    StepReport,
-    StepResult,
-)
+from burnish.training.algorithm import HeldOutScores, Loss, Setup, StepReport, StepResult, stored
 from burnish.training.data import answer_spans
 from burnish.training.forecast import Workload
 from burnish.training.labelled import Batch, in_place
 from burnish.training.metrics import held_out_rewards
 from burnish.training.packing import CausalModel, token_scores
 from burnish.training.pair_terms import PairAlgorithm
-from burnish.training.pairs import (
-    Answers,
-    PairFields,
-    PairMicro,
-    PairSet,
-    length_metrics,
-    over_pairs,
-    pair_faults,
-    pair_states,
-    wins,
-)
+from burnish.training.pairs import Answers, PairMicro, length_metrics, pair_states, wins
 
 if TYPE_CHECKING:
     from burnish.config.schema import Config, DpoTrain
@@ -56,8 +34,6 @@ if TYPE_CHECKING:
 
 
 class Scores(NamedTuple):
-    """Of each pair of a pass, (P,) each."""
-
     loss: Tensor
     margin: Tensor
     chosen_logp: Tensor
@@ -68,29 +44,26 @@ class Scores(NamedTuple):
 
 
 class DPOAlgorithm(PairAlgorithm):
-    """Raises the preferred answer of each pair over the other, relative to the reference."""
-
     def __init__(self, setup: Setup, settings: DpoTrain) -> None:
         super().__init__(setup, settings)
         self.is_mean = settings.loss == "ipo" or settings.length_normalised
-        self.end = end_of_turn(self.tokenizer)
+        tokenizer, end = self.tokenizer, end_of_turn(self.tokenizer)
+
+        def both_answers(pair: Pair) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
+            messages = pair.task.messages
+            chosen = answer_spans(tokenizer, messages, pair.chosen, end)
+            return chosen, answer_spans(tokenizer, messages, pair.rejected, end)
+
         # The order of `Experts` with one stratum, "": a run begun with it goes on in it. Few pairs
         # make a step: those of one prompt would be most of it.
         seed = derive(setup.seeds.for_("pairs"), "stratum", "")
-        self.open_pairs(pair_fields(settings), self.both_answers, seed, together=False)
+        self.open_pairs(both_answers, seed, together=False)
         if not settings.reference_free:
             setup.trainable.freeze_reference()
 
     @classmethod
     def faults(cls, config: Config, settings: DpoTrain, data: Data) -> Iterator[str]:
-        tasks, fields = data.open(settings.task), pair_fields(settings)
-        yield from pair_faults(tasks, fields)
-        if fields.bad == "refuse":
-            pairs = PairSet(tasks, fields)
-            # With rewards these are what is evaluated, and held-out tasks need no pairs; nor do
-            # those of a stage, which is not evaluated.
-            if settings is config.train and not config.rewards:
-                pairs.held_out(config.evaluation.prompts)
+        yield from super().faults(config, settings, data)
         if settings.loss == "ipo" and settings.label_smoothing:
             yield (
                 f"train.label_smoothing = {settings.label_smoothing:g} with loss = 'ipo'; expected "
@@ -129,14 +102,13 @@ class DPOAlgorithm(PairAlgorithm):
 
     def finish(self, step: int, batch: Batch[Answers], result: StepResult) -> StepReport:
         answers, found = batch.rendered, result.sums
+        chosen_P, rejected_P = found["chosen_reward"], found["rejected_reward"]
         if not self.setup.stage:
-            both = found["chosen_reward"], found["rejected_reward"]
-            self.store(step, lambda: self._samples(step, answers, *both))
-        margin = found["chosen_reward"] - found["rejected_reward"]
+            self.store(step, lambda: self._samples(step, answers, chosen_P, rejected_P))
         metrics = {
-            "rewards/chosen": float(found["chosen_reward"].mean()),
-            "rewards/rejected": float(found["rejected_reward"].mean()),
-            "rewards/margins": float(margin.mean()),
+            "rewards/chosen": float(chosen_P.mean()),
+            "rewards/rejected": float(rejected_P.mean()),
+            "rewards/margins": float((chosen_P - rejected_P).mean()),
             "rewards/accuracies": float(wins(found["margin"]).mean()),
             "logps/chosen": float(found["chosen_logp"].mean()),
             "logps/rejected": float(found["rejected_logp"].mean()),
@@ -159,19 +131,10 @@ class DPOAlgorithm(PairAlgorithm):
             hidden_RSD = module(micro.packed.inputs)
             return (self._score(module, micro, hidden_RSD).margin.double(),)
 
-        (margin_N,) = over_pairs(self.setup, self.render(self.held_out), margins)
+        (margin_N,) = self.over_pairs(self.render(self.held_out), margins)
         return HeldOutScores(wins(margin_N.cpu()).tolist(), "accuracy")
 
-    def both_answers(self, pair: Pair) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
-        """Both answers as the model would have sampled them."""
-        chosen, rejected = (
-            answer_spans(self.tokenizer, pair.task.messages, text, self.end)
-            for text in (pair.chosen, pair.rejected)
-        )
-        return chosen, rejected
-
     def _score(self, model: CausalModel, micro: PairMicro, hidden_RSD: Tensor) -> Scores:
-        """`hidden_RSD` are the model's states of the micro-batch."""
         settings = self.settings
         own = self._answers(model, micro, hidden_RSD)
         if settings.reference_free:
@@ -190,7 +153,6 @@ class DPOAlgorithm(PairAlgorithm):
     def _answers(
         self, model: CausalModel, micro: PairMicro, hidden_RSD: Tensor | None = None
     ) -> Tensor:
-        """Log-probs of chosen and rejected answers, (2, P)."""
         logp_BT = token_scores(model, micro.packed, 1.0, hidden_RSD=hidden_RSD).logp_BT
         mask_BT = micro.packed.trained_BT
         shared_B = None
@@ -205,39 +167,23 @@ class DPOAlgorithm(PairAlgorithm):
     def _samples(
         self, step: int, answers: Answers, chosen_P: Tensor, rejected_P: Tensor
     ) -> list[StoredSample]:
-        """Both answers of each pair, with their implicit rewards."""
-        values = torch.stack([chosen_P, rejected_P], 1).flatten().tolist()
-        sides = (answers.chosen, answers.rejected)
-        return [
-            StoredSample(
-                step=step,
-                split="train",
-                index=i,
-                task=answers.pairs[i // 2].task,
-                trajectory=answers.trajectories[sides[i % 2][i // 2]],
-                reward=Reward("implicit", value, reason=self._meaning(values, i)),
-            )
-            for i, value in enumerate(values)
-        ]
-
-    def _meaning(self, values: Sequence[float], place: int) -> str:
-        """What the number of one answer is, and how its pair stands, for `why` and the viewer."""
-        chosen, rejected = values[place - place % 2 :][:2]
-        which = "rejected" if place % 2 else "chosen"
+        settings, rows = self.settings, []
         log_prob = "mean log-prob a token" if self.is_mean else "log-prob"
-        less = "" if self.settings.reference_free else ", less the reference model's"
-        side = "ranks the pair right" if chosen > rejected else "does not rank the pair right"
-        return (
-            f"the {which} answer's {log_prob}{less}, times beta {self.settings.beta:g}; margin chosen "
-            f"- rejected {chosen - rejected:+.4g}, which {side}"
-        )
+        less = "" if settings.reference_free else ", less the reference model's"
+        scores = zip(chosen_P.tolist(), rejected_P.tolist(), strict=True)
+        for place, (pair, (chosen, rejected)) in enumerate(zip(answers.pairs, scores, strict=True)):
+            side = "ranks the pair right" if chosen > rejected else "does not rank the pair right"
+            for which, value, rows_of in (
+                ("chosen", chosen, answers.chosen),
+                ("rejected", rejected, answers.rejected),
+            ):
+                meaning = (
+                    f"the {which} answer's {log_prob}{less}, times beta {settings.beta:g}; margin "
+                    f"chosen - rejected {chosen - rejected:+.4g}, which {side}"
+                )
+                trajectory = answers.trajectories[rows_of[place]]
+                rows.append((pair.task, trajectory, Reward("implicit", value, reason=meaning)))
+        return stored(step, "train", rows)
 
 
 ALGORITHM = DPOAlgorithm
-
-
-def pair_fields(settings: DpoTrain) -> PairFields:
-    """Which task fields hold a pair."""
-    return PairFields(
-        settings.chosen, settings.rejected, bad=settings.bad_pairs, takes_messages=False
-    )

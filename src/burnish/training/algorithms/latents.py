@@ -1,20 +1,16 @@
 """Training with latents: the model learns to imagine pictures between its words (GAP, arXiv 2605.12374).
 
-    train = { kind = "latents", slots = 9, gate = "measure" }       # tasks with image, aux_images, response
-
 A record's answer has `<latent/>` where another picture helps. There the row has K slots with vectors of
 that picture; the hidden state before a slot predicts it (`models/visual_latent`). The loss is the mean
-NLL of the answer's tokens and `alpha` times the latents' error, means over the whole update. Answers of
-held-out questions are generated: the model opens spans itself and feeds its own latents back.
-
-The basis is fitted once, to auxiliary pictures of training records; it is part of every checkpoint,
-beside the weights as `latent_head.safetensors`. With a gate, records that the start model answers well
-are learned as text alone.
+NLL of the answer's tokens and `alpha` times the latents' error. Answers of held-out questions are
+generated: the model opens spans itself and feeds its own latents back. The basis is fitted once, to
+auxiliary pictures of training records. With a gate, records that the start model answers well are
+learned as text alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,12 +23,7 @@ from burnish.errors import UserError
 from burnish.lm.head import chunk_tokens
 from burnish.lm.vectors import vector_model
 from burnish.lm.weights import write_json
-from burnish.models.visual_latent import (
-    LatentHead,
-    PatchEncoder,
-    latent_step,
-    use_latent,
-)
+from burnish.models.visual_latent import LatentHead, PatchEncoder, latent_step, use_latent
 from burnish.models.visual_latent.records import Encoder
 from burnish.source import find_function
 from burnish.texts import duration
@@ -48,28 +39,26 @@ from burnish.training.algorithm import (
 )
 from burnish.training.data import missing_field
 from burnish.training.events import Event, Prepared
-from burnish.training.forecast import Keys, Workload
-from burnish.training.labelled import LOOK, TEMPLATE_TOKENS
-from burnish.training.latent_answers import (
+from burnish.training.forecast import Workload, given_rows
+from burnish.training.labelled import LOOK, surely_fit
+from burnish.training.latent_rows import (
     ANSWERING,
+    BASE_ACCURACY,
     LABEL,
     TOGETHER,
     Asked,
     CapacityGate,
-    most_right,
-    play,
-    stored,
-    told_interventions,
-)
-from burnish.training.latent_rows import (
-    BASE_ACCURACY,
     LatentBatch,
     LatentMicro,
     Record,
     RowMaker,
     collated,
     find_tags,
+    most_right,
+    play,
     record_set,
+    samples_of,
+    told_interventions,
 )
 from burnish.training.metrics import token_counts
 
@@ -80,9 +69,7 @@ if TYPE_CHECKING:
 HEAD_FILE, ABOUT_FILE = "latent_head.safetensors", "latents.json"
 GATE_FILE = "base_accuracy.json"
 BASIS_RECORDS = 512
-"""Training records whose auxiliary pictures the basis is fitted to."""
 CHECKED = 64
-"""Records of an endless set that are read before a model is loaded."""
 SUMS = ("error", "spread", "fed", "wanted", "hidden", "slots")
 
 
@@ -117,7 +104,21 @@ class LatentsAlgorithm(Algorithm[LatentBatch, LatentMicro]):
             max_tokens=self.longest,
             look=min(LOOK, max(BASIS_RECORDS, setup.steps * settings.batch)),
         )
-        self.head = self._fitted().to(self.device)
+        records = [one for one in self.records.first(BASIS_RECORDS) if one.can_imagine]
+        if not records:
+            raise UserError(
+                f"train.aux_images: no record has pictures in '{settings.aux_images}'; expected some "
+                "to learn latents from, or train.kind = 'sft'"
+            )
+        vectors_ND = torch.cat([t for one in records for t in self.makes.targets(one)])
+        head = "pca" if settings.head == "none" else settings.head
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(setup.seeds.for_("latent head") % 2**63)
+            self.head = LatentHead.fit(head, vectors_ND, settings.components or None)
+        self.head = self.head.to(self.device)
+        # The weight of the error summed over coefficients.
+        size = len(self.head.eigenvalues) if settings.mean_error else 1
+        self._alpha = settings.alpha / size
         self.gate = CapacityGate(
             settings.gate_samples, settings.gate_threshold, settings.gate_questions
         )
@@ -144,13 +145,10 @@ class LatentsAlgorithm(Algorithm[LatentBatch, LatentMicro]):
         return PatchEncoder(self.size, settings.patch, scale=scale, seed=seed)
 
     def _fits(self, record: Record) -> bool:
-        """Whether a row is within the limit; only long ones are measured."""
-        texts = [*(message.text for message in record.task.messages), *record.response.pieces]
-        # A token holds at least one byte of text.
-        most = sum(len(text.encode()) for text in texts) + self.picture_places
-        most += (len(record.task.messages) + 1) * TEMPLATE_TOKENS
-        most += record.response.spans * (self.settings.slots + 2)
-        if most <= self.longest:
+        messages, response = record.task.messages, record.response
+        texts = [*(message.text for message in messages), *response.pieces]
+        places = self.picture_places + response.spans * (self.settings.slots + 2)
+        if surely_fit(texts, len(messages) + 1, self.longest - places):
             return True
         return len(self.makes.row(record, has_latents=True).ids) <= self.longest
 
@@ -163,38 +161,20 @@ class LatentsAlgorithm(Algorithm[LatentBatch, LatentMicro]):
             return 0
         return len(self.makes.vectors(image, tasks[0].id).flatten(0, 1))
 
-    def _fitted(self) -> LatentHead:
-        kind = "pca" if self.settings.head == "none" else self.settings.head
-        records = [one for one in self.records.first(BASIS_RECORDS) if one.can_imagine]
-        if not records:
-            raise UserError(
-                f"train.aux_images: no record has pictures in '{self.settings.aux_images}'; expected some "
-                "to learn latents from, or train.kind = 'sft'"
-            )
-        vectors_ND = torch.cat([t for one in records for t in self.makes.targets(one)])
-        components = self.settings.components or None
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.setup.seeds.for_("latent head") % 2**63)
-            return LatentHead.fit(kind, vectors_ND, components)
-
-    # --- the gate
-
     def prepare(self) -> Iterator[Preparation]:
         if self.settings.gate != "measure" or self.settings.head == "none":
             return
         self.gate.read(self.setup.folder / GATE_FILE)
         if not self.gate.rates:
-            yield Preparation(LABEL, self._forecast_gate)
+            yield Preparation(LABEL, lambda: self._told(self._ask_start(chunks=1)))
         yield Preparation(LABEL, self._measure)
 
     @cached_property
     def _gated(self) -> list[Record]:
-        """The questions of the run that may get latents, in its order."""
         count = min(self.records.size, self.setup.steps * self.settings.batch)
         return [one for one in self.records.first(count) if one.can_imagine]
 
     def _ask_start(self, chunks: int | None = None) -> float:
-        """Sample the start model; what is known already is not asked again."""
         settings, seeds = self.settings, self.setup.seeds
         asked = self._asked()._replace(temperature=settings.gate_temperature, max_spans=0)
         if settings.gate_tokens:
@@ -208,9 +188,8 @@ class LatentsAlgorithm(Algorithm[LatentBatch, LatentMicro]):
             chunks=chunks,
         )
 
-    def _forecast_gate(self) -> Event:
-        """Ask the first questions, and say how long the others may take."""
-        seconds = self._ask_start(chunks=1)
+    def _told(self, seconds: float) -> Event:
+        """How long the other questions may take, after the first ones."""
         planned = len(self.gate.planned(self._gated))
         left = seconds * max(0, planned - TOGETHER) / min(TOGETHER, max(1, planned))
         limit = "; train.gate_questions limits them" if self.settings.gate_questions else ""
@@ -239,20 +218,18 @@ class LatentsAlgorithm(Algorithm[LatentBatch, LatentMicro]):
 
     def imagines(self, record: Record) -> bool:
         """Whether a record is learned with latents."""
-        settings = self.settings
+        settings, use = self.settings, record.use_latent
         if settings.head == "none" or not record.can_imagine:
             return False
         if settings.gate == "off":
-            return record.use_latent is not False
+            return use is not False
         if settings.gate == "measure":
             is_hard = self.gate.is_hard(record.task.id)
             return settings.assume_hard if is_hard is None else is_hard
-        if record.use_latent is not None:
-            return record.use_latent
-        rate = record.base_accuracy
-        return bool(use_latent([rate], settings.gate_threshold, settings.assume_hard)[0])
-
-    # --- a step
+        if use is not None:
+            return use
+        rates = [record.base_accuracy]
+        return bool(use_latent(rates, settings.gate_threshold, settings.assume_hard)[0])
 
     def batch(self, step: int) -> LatentBatch:
         records = self.records.draw(step, self.settings.batch)
@@ -280,13 +257,6 @@ class LatentsAlgorithm(Algorithm[LatentBatch, LatentMicro]):
                 sum(row.kinds.count("t") for row in rows) / text,
                 sum(row.kinds.count("z") for row in rows) / slots,
             )
-
-    @property
-    def _alpha(self) -> float:
-        """Weight of the error summed over coefficients."""
-        if not self.settings.mean_error:
-            return self.settings.alpha
-        return self.settings.alpha / len(self.head.eigenvalues)
 
     def loss(self, model: Any, micro: LatentMicro) -> Loss:
         rows, settings = micro.rows, self.settings
@@ -345,18 +315,9 @@ class LatentsAlgorithm(Algorithm[LatentBatch, LatentMicro]):
         return [(f"latent_head.{name}", one) for name, one in self.head.named_parameters()]
 
     def workload(self) -> Workload:
-        records = self.records.first(min(self.settings.batch, 16))
-        rows = [self.makes.row(one, has_latents=True) for one in records]
-        return Workload(
-            self.settings.batch,
-            1,
-            0,
-            max(len(row.ids) for row in rows),
-            is_sampled=False,
-            keys=Keys("train.batch", "", "train.max_tokens", ""),
-        )
-
-    # --- held out
+        batch = self.settings.batch
+        rows = (self.makes.row(one, has_latents=True) for one in self.records.first(min(batch, 16)))
+        return given_rows(batch, max(len(row.ids) for row in rows), length="train.max_tokens")
 
     def _asked(self) -> Asked:
         config = self.setup.config
@@ -379,24 +340,16 @@ class LatentsAlgorithm(Algorithm[LatentBatch, LatentMicro]):
         with waiting_for(ANSWERING, "prompts", len(records)):
             answers = asked.answer(records)
         marks = [asked.mark(r, a) for r, a in zip(records, answers, strict=True)]
-        samples = stored(asked, step, self.setup.weight_version, records, answers)
+        samples = samples_of(asked, step, self.setup.weight_version, records, answers)
         beside = ""
         if step >= self.setup.steps and self.settings.interventions and asked.max_spans:
-            beside = self._intervene(asked, step, records, answers, marks)
+            seed, names = self.setup.seeds.for_("interventions"), self.settings.interventions
+            with waiting_for(ANSWERING, "prompts with replaced latents", len(names) * len(records)):
+                found = play(asked, records, answers, names, seed)
+            beside, data = told_interventions(found, answers, marks)
+            if self.setup.world.is_main:
+                self.setup.store.append_event("interventions", beside, data, step)
         return HeldOutScores(marks, "accuracy", samples, beside=beside)
-
-    def _intervene(
-        self, asked: Asked, step: int, records: Sequence[Record], answers: Any, marks: list[float]
-    ) -> str:
-        seed, names = self.setup.seeds.for_("interventions"), self.settings.interventions
-        with waiting_for(ANSWERING, "prompts with replaced latents", len(names) * len(records)):
-            found = play(asked, records, answers, names, seed)
-        line, data = told_interventions(found, answers, marks)
-        if self.setup.world.is_main:
-            self.setup.store.append_event("interventions", line, data, step)
-        return line
-
-    # --- resume, files
 
     def state(self) -> AlgorithmState:
         encoder = self.makes.encoder

@@ -1,7 +1,7 @@
 """Policy optimisation: sample, score, compute advantages, and take the recipe's policy gradient.
 
-Every recipe of `[policy]` runs here; its gradient is that of `policy_update.py`. Rollouts are stored
-before the update, so that an interrupted step is read back and neither sampled nor judged twice.
+Rollouts are stored before the update, so that an interrupted step is read back and neither sampled
+nor judged twice.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import torch
@@ -40,6 +41,7 @@ from burnish.training.algorithm import (
     StepReport,
     StepResult,
     StepUndone,
+    stored,
 )
 from burnish.training.algorithms.policy_update import PolicyBatch, PolicyUpdate, monitored
 from burnish.training.algorithms.sft import SftTerm
@@ -78,8 +80,7 @@ HEAD = "critic.weight"
 """The value head among the parameters and in the state."""
 
 
-@dataclass(frozen=True)
-class Sampled:
+class Sampled(NamedTuple):
     collected: Collected
     rewards: RewardBatch
     is_reread: bool
@@ -138,7 +139,6 @@ class PolicyAlgorithm(PolicyUpdate):
         self.scored: list[Scored] = []
         """The rollouts of the step under way, kept for a guard's report."""
         self.greedy: list[Scored] = []
-        """Their prompts' greedy answers, where the recipe compares with those."""
         self.sampled: Sampled | None = None
         self.under_way: PolicyBatch | None = None
 
@@ -159,6 +159,13 @@ class PolicyAlgorithm(PolicyUpdate):
 
     def workload(self) -> Workload:
         rollout, longest = self.setup.config.rollout, self.setup.prompts.longest
+        observed = 0
+        if isinstance(rollout, MultiTurnSettings):
+            # Tokens that the environment adds: as an earlier start saw, or as set.
+            name = "length/observed_max"
+            seen = self.setup.store.metrics(name).get(name, [])
+            counts = [int(point.value) for point in seen if point.value is not None]
+            observed = max(counts, default=rollout.observation_tokens)
         # Answers are no longer than what the model's context leaves.
         left = max(1, self.setup.trainable.module.longest_row(longest) - longest)
         tokens = min(rollout.max_tokens, left)
@@ -169,18 +176,9 @@ class PolicyAlgorithm(PolicyUpdate):
             tokens,
             is_sampled=self.setup.remote is None,
             has_reference=self.reference is not None,
-            observed_tokens=min(self._observed(), left - tokens),
+            observed_tokens=min(observed, left - tokens),
             critic=self.critic.parameters if self.critic else 0,
         )
-
-    def _observed(self) -> int:
-        """Tokens that the environment adds to a rollout: as an earlier start saw, or as set."""
-        rollout = self.setup.config.rollout
-        if not isinstance(rollout, MultiTurnSettings):
-            return 0
-        seen = self.setup.store.metrics("length/observed_max").get("length/observed_max", [])
-        counts = [int(point.value) for point in seen if point.value is not None]
-        return max(counts) if counts else rollout.observation_tokens
 
     # --- rollouts and advantages
 
@@ -190,7 +188,7 @@ class PolicyAlgorithm(PolicyUpdate):
         try:
             collected, is_reread = self._collect(step)
         except NoRollouts as error:
-            self._store_aside(step, Collected([], error.failed, 0, 0.0, 0.0), str(error))
+            self._store_aside(step, Collected([], error.failed), str(error))
             raise
         if not is_reread:
             self._refuse_unscored(step, collected, begun)
@@ -198,8 +196,12 @@ class PolicyAlgorithm(PolicyUpdate):
         batch = self._with_advantages(step, collected, is_reread)
         if self.setup.world.is_main:
             rows = metrics.samples(step, collected, batch.values)
-            self.setup.store.append_rollouts(step, rows)
-            self._note_refreeze(batch)
+            store = self.setup.store
+            store.append_rollouts(step, rows)
+            assert self.sampled is not None
+            note = refreeze_note(self.sampled.rewards, batch.values)
+            if note and all(event.step != step for event in store.events("refreeze")):
+                store.append_event("refreeze", *note, step)
         return batch
 
     def _refuse_unscored(self, step: int, collected: Collected, begun: int) -> None:
@@ -230,7 +232,9 @@ class PolicyAlgorithm(PolicyUpdate):
         tried = [e for e in store.evaluations() if e.name.startswith(UNSCORED)]
         number = 1 + sum(e.step == step for e in tried)
         name = UNSCORED if number == 1 else f"{UNSCORED}-{number}"
-        rows = metrics.unscored(step, name, collected)
+        # Every rollout of the step, as the samples of an evaluation of that name.
+        every = (*collected.kept, *collected.dropped, *collected.greedy)
+        rows = stored(step, f"eval:{name}", metrics.rows_of(every))
         store.append_evaluation(step, name, rows, {"reason": reason, "statuses": shares})
 
     def _with_advantages(
@@ -259,27 +263,20 @@ class PolicyAlgorithm(PolicyUpdate):
         return self.computer.hold(values, balance)
 
     def _collect(self, step: int) -> tuple[Collected, bool]:
-        """Sample and score, or read back what an interrupted start had already stored."""
         setup = self.setup
-        stored = setup.store.rollouts(step)
-        if stored is None:
+        known = setup.store.rollouts(step)
+        if known is None:
             setup.judging(f"step {step}")
             setup.ready_sampler()
             seed, version = setup.seeds.for_("rollout", step), setup.weight_version
             return self.collector.collect(step, self.cursor, seed, version), False
-        slots = {slot_of(s.trajectory) for s in stored}
+        slots = {slot_of(s.trajectory) for s in known}
         self.cursor.take(len(slots))
         kept, dropped, greedy = (
-            [Scored(s.task, s.trajectory, s.reward) for s in stored if s.split == split]
+            [Scored(s.task, s.trajectory, s.reward) for s in known if s.split == split]
             for split in ("train", "dropped", GREEDY)
         )
-        return Collected(kept, dropped, len(slots), rollout_s=0.0, score_s=0.0, greedy=greedy), True
-
-    def _note_refreeze(self, batch: PolicyBatch) -> None:
-        assert self.sampled is not None
-        note, store = refreeze_note(self.sampled.rewards, batch.values), self.setup.store
-        if note and all(event.step != batch.step for event in store.events("refreeze")):
-            store.append_event("refreeze", note[0], note[1], batch.step)
+        return Collected(kept, dropped, len(slots), greedy=greedy), True
 
     # --- around the update
 
@@ -287,7 +284,6 @@ class PolicyAlgorithm(PolicyUpdate):
         return [] if self.value_head is None else [(HEAD, self.value_head.weight)]
 
     def write(self, folder: Path) -> None:
-        """A separate critic beside the policy, as a folder of its own."""
         if self.critic is not None:
             self.critic.write(folder / "critic")
 
@@ -301,9 +297,16 @@ class PolicyAlgorithm(PolicyUpdate):
         entropies = self.token_entropies(batch.trajectories) if result.updates else {}
         measured = monitored(result)
         bonus = {"loss/entropy/coefficient": self.entropy_coefficient(values)}
-        values = self._measure_entropy(values, measured.get("policy/entropy"))
-        self.computer.remember(values)
-        remembered = self._remember(step, collected)
+        term, entropy = self.recipe.adaptive_entropy, measured.get("policy/entropy")
+        if term is not None and entropy is not None:  # a step without an update measures nothing
+            state = replace(values.state, entropy=term.after(values.state.entropy, entropy))
+            values = replace(values, state=state)
+        self.computer.state = values.state
+        remembered: dict[str, float] = {}
+        if self.collector.game is not None:  # in the order of its slots
+            played = [scored.trajectory for scored in (*collected.kept, *collected.dropped)]
+            played.sort(key=lambda t: [int(number) for number in t.id.split(".")])
+            remembered = dict(self.collector.game.remember(step, played))
         useful, groups = useful_groups(values, sampled.rewards.groups_B)
         self.useless_streak = 0 if useful else self.useless_streak + 1
         if self.setup.world.is_main:
@@ -336,26 +339,9 @@ class PolicyAlgorithm(PolicyUpdate):
             stop=useless(self.useless_streak, limit, run),
         )
 
-    def _remember(self, step: int, collected: Collected) -> dict[str, float]:
-        """Let a game note the step, in the order of its slots; its metrics."""
-        if self.collector.game is None:
-            return {}
-        played = [scored.trajectory for scored in (*collected.kept, *collected.dropped)]
-        played.sort(key=lambda t: [int(number) for number in t.id.split(".")])
-        return dict(self.collector.game.remember(step, played))
-
-    def _measure_entropy(self, values: Advantages, entropy: float | None) -> Advantages:
-        """Move the coefficient of `adaptive_entropy`; a step without an update measures nothing."""
-        term = self.recipe.adaptive_entropy
-        if term is None or entropy is None:
-            return values
-        state = replace(values.state, entropy=term.after(values.state.entropy, entropy))
-        return replace(values, state=state)
-
     # --- before the first step, and after an evaluation
 
     def prepare(self) -> Iterator[Preparation]:
-        """The start model's rewards as a unit, and a curriculum, where the recipe asks for them."""
         calibration = self.recipe.calibration
         if calibration is not None and self.computer.state.reference is None:
             yield Preparation("calibration", lambda: self._calibrate(calibration))
@@ -363,7 +349,6 @@ class PolicyAlgorithm(PolicyUpdate):
             yield Preparation("measuring the curriculum", self._begin_curriculum)
 
     def _calibrate(self, piece: ReferenceFrozen) -> Calibrated:
-        """Rewards of the start model on its own answers: the unit of `reference_frozen`."""
         setup = self.setup
         found = read_start_rewards(setup.folder) or self._measure_start(piece)
         reference = ReferenceStats.from_numbers(found.mean, found.deviation, found.counts)
@@ -398,7 +383,6 @@ class PolicyAlgorithm(PolicyUpdate):
         return measured
 
     def _begin_curriculum(self) -> StageBegun:
-        """Deal the tasks into stages by how the start model does at them."""
         setup, config = self.setup, self.setup.config.curriculum
         assert config is not None
 
@@ -440,7 +424,6 @@ class PolicyAlgorithm(PolicyUpdate):
         return metrics.held_out_rewards(self.setup, step)
 
     def evaluated(self, found: HeldOut) -> Iterator[Event]:
-        """Go on to harder tasks once the score has stopped rising."""
         config = self.setup.config.curriculum
         if config is None or self.curriculum is None:
             return
@@ -498,15 +481,19 @@ class PolicyAlgorithm(PolicyUpdate):
         return True
 
     def load_batch(self, place: Path, step: int) -> PolicyBatch:
-        scored = _read_scored(place / SAMPLES)
-        greedy = _read_scored(place / GREEDY_SAMPLES)
+        scored, greedy = (
+            [msgspec.convert(json.loads(line), Scored) for line in path.read_bytes().splitlines()]
+            if path.is_file()
+            else []
+            for path in (place / SAMPLES, place / GREEDY_SAMPLES)
+        )
         if all(item.reward.value is None and not item.reward.parts for item in scored):
             scored, greedy = self._score_again(step, scored), self._score_again(step, greedy)
         # The head may have moved since the step began: what it said then is in the folder.
         read = load_file(place / CRITIC) if (place / CRITIC).is_file() else None
         batch = self._with_advantages(
             step,
-            Collected(scored, [], 0, 0.0, 0.0, greedy),
+            Collected(scored, [], greedy=greedy),
             reading=None if read is None else CriticReading(**read),
         )
         if (place / OLD).is_file():
@@ -537,12 +524,6 @@ class PolicyAlgorithm(PolicyUpdate):
         marked = [reward for group in rewards for reward in group]
         members = [item for group in groups.values() for item in group]
         return [replace(s, reward=reward) for s, reward in zip(members, marked, strict=True)]
-
-
-def _read_scored(path: Path) -> list[Scored]:
-    """The rollouts of a saved file; none where it is not there."""
-    lines = path.read_bytes().splitlines() if path.is_file() else []
-    return [msgspec.convert(json.loads(line), Scored) for line in lines]
 
 
 ALGORITHM = PolicyAlgorithm

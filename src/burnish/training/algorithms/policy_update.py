@@ -2,7 +2,7 @@
 
 Rollouts that cannot move the weights are never computed: those a recipe masks, and those with
 advantage 0 when no auxiliary term looks at them. They still count wherever the loss's denominator
-counts them. Numbers are sums over the tokens that were computed and stay on the device.
+counts them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,6 @@ class PolicyBatch:
     trajectories: Sequence[Trajectory]
     values: Advantages
     balance: Mapping[str, float] = field(default_factory=dict)
-    """Metrics of the `sft` term's coefficient, where it adapts."""
     old: Mapping[int, Tensor] = field(default_factory=dict)
     """Log-probs before the first update, by rollout; empty when there is only one update."""
     members: Sequence[int] = ()
@@ -110,7 +109,6 @@ class PolicyUpdate(Algorithm[PolicyBatch, Micro]):
         self.entropies: dict[int, Tensor] = {}
         """Of each token, by rollout, as its first pass in the last step found them."""
         self.coefficient = 0.0
-        """Of the `sft` term in the update under way."""
         self.rollout_sums: list[Tensor] = []
         """Gradients of the rollouts alone, where they are to be compared with those of imitation."""
         self.has_told_cut = False
@@ -140,7 +138,12 @@ class PolicyUpdate(Algorithm[PolicyBatch, Micro]):
             has_signal = bool(batch.values.keep_B.any())
         if not has_signal and self.imitation is None:
             return []
-        moving = self._moving(batch.values) if has_signal else set()
+        # Rollouts that can have a gradient, or tokens that others are compared with.
+        keep = batch.values.keep_B & has_signal
+        has_others = bool(self.recipe.token_markers) or self.has_critic
+        if not has_others and all(isinstance(term, SFT) for term in self.recipe.auxiliary):
+            keep = keep & (batch.values.values_B.reshape(len(keep), -1) != 0).any(1)
+        moving = set(keep.nonzero()[:, 0].tolist())
         config = self.config
         if config.epochs * config.minibatches > 1 and not batch.old:
             batch.old = self._old_logprobs(batch, moving)
@@ -156,14 +159,6 @@ class PolicyUpdate(Algorithm[PolicyBatch, Micro]):
             for number, part in enumerate(dealt)
             if self.imitation is not None or any(i in moving for i in part)
         ]
-
-    def _moving(self, values: Advantages) -> set[int]:
-        """Rollouts that can have a gradient, or tokens that others are compared with."""
-        keep = values.keep_B
-        has_others = bool(self.recipe.token_markers) or self.has_critic
-        if not has_others and all(isinstance(term, SFT) for term in self.recipe.auxiliary):
-            keep = keep & (values.values_B.reshape(len(keep), -1) != 0).any(1)
-        return set(keep.nonzero()[:, 0].tolist())
 
     def _deal(self, batch: PolicyBatch, epoch: int) -> list[list[int]]:
         """Mini-batches of whole groups, shuffled by the epoch's own seed when there are several."""
@@ -187,7 +182,9 @@ class PolicyUpdate(Algorithm[PolicyBatch, Micro]):
 
     def micro_batches(self, batch: PolicyBatch, tokens: int) -> Iterator[Micro]:
         if self.recipe.token_markers and batch.members and not batch.marks:
-            batch.marks = self._marks(batch)
+            measured = self._measure(batch, [batch.members])
+            seed = self.seeds.for_("tokens", batch.step, batch.number)
+            batch.marks = mark_rollouts(self.recipe, batch.values, measured, batch.old, seed)
         for packed in self.batches.split(batch.trajectories, batch.members, tokens):
             yield Rolled(packed, batch)
         if self.critic is not None and batch.members:
@@ -227,30 +224,25 @@ class PolicyUpdate(Algorithm[PolicyBatch, Micro]):
         old = current
         if batch.old:
             old = scatter(torch.cat([batch.old[i] for i in packed.members]), packed)
-        values = _values(batch, packed, current.dtype, self.batches.device)
+        reference = None
+        if self.reference is not None and recipe.has_kl_term:
+            with torch.no_grad(), self.reference() as frozen:
+                reference = token_scores(frozen, packed, self.temperature).logp_BT
+        corrects = recipe.needs_sampler_logprobs
         out = policy_loss(
             recipe,
             LossBatch(
                 logp_BT=scores.logp_BT,
                 old_logp_BT=old,
-                mask_BT=values.counted_BT,
-                advantages_B=values.advantages_B,
-                low_B=values.low_B,
-                high_B=values.high_B,
-                keep_B=values.keep_B,
                 normaliser=batch.normaliser,
-                ref_logp_BT=self._reference_logprobs(packed),
+                ref_logp_BT=reference,
                 entropy_BT=scores.entropy_BT,
                 max_tokens=self.max_tokens,
-                buckets_B=values.buckets_B,
-                sampler_logp_BT=scatter(packed.sampled_N, packed)
-                if recipe.needs_sampler_logprobs
-                else None,
+                sampler_logp_BT=scatter(packed.sampled_N, packed) if corrects else None,
                 marks=packed_marks(batch.marks, packed, self.batches.device),
                 entropy_coefficient=self.entropy_coefficient(batch.values),
                 values_BT=scores.value_BT,
-                old_values_BT=values.old_values_BT,
-                returns_BT=values.returns_BT,
+                **_values(batch, packed, current.dtype, self.batches.device),
             ),
         )
         entropy_BT = scores.entropy_BT.detach()
@@ -264,35 +256,25 @@ class PolicyUpdate(Algorithm[PolicyBatch, Micro]):
         return Loss(out.total, ids, out.parts, {"logprobs": current}, sums, largest, said)
 
     def _critic_loss(self, micro: Valued) -> Loss:
-        """What a separate critic learns from a pass; the policy has no part in it."""
         packed, batch = micro
         settings = self.recipe.critic
         assert self.critic is not None
         assert isinstance(settings, SeparateCritic)
         values_BT = self.critic.values(packed)
         known = _values(batch, packed, values_BT.dtype, self.batches.device)
-        assert known.old_values_BT is not None
-        assert known.returns_BT is not None
         total = critic_loss(
             values_BT,
-            known.old_values_BT,
-            known.returns_BT,
-            known.counted_BT,
+            known["old_values_BT"],
+            known["returns_BT"],
+            known["mask_BT"],
             settings.clip,
-            keep_B=known.keep_B,
+            keep_B=known["keep_B"],
             normaliser=batch.normaliser,
             keep_denominator=self.recipe.aggregate.keep_denominator,
         )
         ids = [batch.trajectories[i].id for i in packed.members]
         said = {"the critic's value": values_BT.detach()}
         return Loss(total, ids, {"value": total.detach()}, critic_rows=said)
-
-    @torch.no_grad()
-    def _reference_logprobs(self, packed: PackedBatch) -> Tensor | None:
-        if self.reference is None or not self.recipe.has_kl_term:
-            return None
-        with self.reference() as model:
-            return token_scores(model, packed, self.temperature).logp_BT
 
     def _old_logprobs(self, batch: PolicyBatch, moving: set[int]) -> dict[int, Tensor]:
         """The trainer's own log-probs before the first update of the step.
@@ -319,11 +301,6 @@ class PolicyUpdate(Algorithm[PolicyBatch, Micro]):
 
         return self.batches.world.merge(self.batches.within_memory(work))
 
-    def _marks(self, batch: PolicyBatch) -> Marks:
-        measured = self._measure(batch, [batch.members])
-        seed = self.seeds.for_("tokens", batch.step, batch.number)
-        return mark_rollouts(self.recipe, batch.values, measured, batch.old, seed)
-
     def entropy_coefficient(self, values: Advantages) -> float | None:
         term = self.recipe.adaptive_entropy
         return None if term is None else term.current(values.state.entropy)
@@ -342,8 +319,7 @@ class PolicyUpdate(Algorithm[PolicyBatch, Micro]):
                 found |= zip(packed.members, pooled.cpu(), strict=True)
             return found
 
-        merged = self.batches.world.merge(batches.within_memory(work))
-        return torch.stack([merged[i] for i in range(len(trajectories))])
+        return batches.world.stacked(batches.within_memory(work), len(trajectories))
 
     @torch.no_grad()
     def read_critic(self, trajectories: Sequence[Trajectory]) -> CriticReading:
@@ -425,28 +401,6 @@ class PolicyUpdate(Algorithm[PolicyBatch, Micro]):
         return {i: row.tolist() for i, row in sorted(self.batches.world.merge(own).items())}
 
 
-# --- what the loss reads, on the device of the pass
-
-
-class Values(NamedTuple):
-    """What the loss needs to know of the rollouts of one pass.
-
-    Bounds and advantages are (B,) or (B, T).
-    """
-
-    low_B: Tensor
-    high_B: Tensor
-    keep_B: Tensor
-    advantages_B: Tensor
-    counted_BT: Tensor
-    """Trained tokens that enter the loss."""
-    buckets_B: Tensor | None
-    """Pass-rate bucket of each rollout's group; None where there is nothing to tell apart."""
-    old_values_BT: Tensor | None
-    """What the critic said before the step's first update, and should have."""
-    returns_BT: Tensor | None
-
-
 def _normaliser(batch: PolicyBatch, members: Sequence[int], *, everyone: bool) -> Normaliser:
     """What the loss of these rollouts is divided by; with `everyone`, dropped ones count too."""
     keep = batch.values.keep_B.tolist()
@@ -462,47 +416,42 @@ def _normaliser(batch: PolicyBatch, members: Sequence[int], *, everyone: bool) -
 
 def _values(
     batch: PolicyBatch, packed: PackedBatch, dtype: torch.dtype, device: torch.device
-) -> Values:
-    """The members' part of the advantages, on the device in one transfer."""
+) -> dict[str, Any]:
+    """The members' part of the advantages, on the device in one transfer.
+
+    Those fields of `LossBatch` that there are; bounds and advantages are (B,) or (B, T).
+    """
     values = batch.values
     rows = torch.tensor(packed.members)
-    by_token = values.values_B.dim() == 2
+    by_token = ("mask_BT", "old_values_BT", "returns_BT")
+    if values.values_B.dim() == 2:
+        by_token += ("advantages_B", "low_B", "high_B")
     parts = {
-        "keep": values.keep_B,
-        "advantages": values.values_B,
-        "low": values.low_B,
-        "high": values.high_B,
+        "keep_B": values.keep_B,
+        "advantages_B": values.values_B,
+        "low_B": values.low_B,
+        "high_B": values.high_B,
     }
     if values.counted_BT is not None:
-        parts["counted"] = values.counted_BT
+        parts["mask_BT"] = values.counted_BT
     if values.critic is not None:
-        parts |= {"old_values": values.critic.values_BT, "returns": values.critic.returns_BT}
+        parts["old_values_BT"] = values.critic.values_BT
+        parts["returns_BT"] = values.critic.returns_BT
     # With one update a step every ratio is 1: nothing is clipped in any bucket.
     if values.buckets_B is not None and batch.old:
-        parts["buckets"] = values.buckets_B
+        parts["buckets_B"] = values.buckets_B
     columns = [
         part[rows].double().reshape(len(rows), -1)[:, : packed.width] for part in parts.values()
     ]
     table = to_device(torch.cat(columns, 1).to(dtype), device)
     split = torch.split(table, [c.shape[1] for c in columns], 1)
-    found = dict(zip(parts, split, strict=True))
-    low, high, advantages = found["low"], found["high"], found["advantages"]
-    counted_BT = packed.trained_BT
-    if "counted" in found:
-        counted_BT = counted_BT & found["counted"].bool()
-    return Values(
-        low_B=low if by_token else low[:, 0],
-        high_B=high if by_token else high[:, 0],
-        keep_B=found["keep"][:, 0].bool(),
-        advantages_B=advantages if by_token else advantages[:, 0],
-        counted_BT=counted_BT,
-        buckets_B=found["buckets"][:, 0] if "buckets" in found else None,
-        old_values_BT=found.get("old_values"),
-        returns_BT=found.get("returns"),
-    )
-
-
-# --- always-on numbers of an update: clipped share, entropy, sampler-trainer mismatch
+    found = {
+        name: one if name in by_token else one[:, 0] for name, one in zip(parts, split, strict=True)
+    }
+    found["keep_B"] = found["keep_B"].bool()
+    mask_BT = packed.trained_BT
+    found["mask_BT"] = mask_BT & found["mask_BT"].bool() if "mask_BT" in found else mask_BT
+    return found
 
 
 def _monitors(

@@ -1,13 +1,8 @@
 """Pre-training: the next token of packed text, from random or given weights.
 
-    train = { kind = "pretrain", data = "books/", sequence = 512, batch = 32 }
-    model = { path = "new", new = { layers = 6, width = 256 } }
-
 How documents become sequences is `training/packed_text.py`. In a sequence documents do not see each
-other and positions restart with each. The loss is the mean over all tokens of the step.
-
-Bits per byte are of the text's bytes, so that tokenizers can be compared; beside them stands what
-the frequencies of single tokens would reach (a unigram model of the training text).
+other and positions restart with each. Bits per byte are of the text's bytes, so that tokenizers can be
+compared; beside them stands what the frequencies of single tokens would reach.
 """
 
 from __future__ import annotations
@@ -16,7 +11,6 @@ import importlib
 import logging
 import math
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -31,6 +25,7 @@ from burnish.lm.model_input import ModelInput, Segments
 from burnish.records import Author, Message, Reward, Span, Task, Trajectory
 from burnish.store import StoredSample
 from burnish.training.algorithm import (
+    HELD_OUT,
     Algorithm,
     AlgorithmState,
     HeldOutScores,
@@ -39,16 +34,16 @@ from burnish.training.algorithm import (
     Setup,
     StepReport,
     StepResult,
+    stored,
 )
-from burnish.training.forecast import Keys, Workload
+from burnish.training.forecast import Workload, given_rows
 from burnish.training.guards import check_rows
 from burnish.training.packed_text import (
     Integers,
-    PackedText,
     Sequences,
     check_corpus,
-    corpus_of,
     document_starts,
+    packed_text,
 )
 from burnish.training.packing import through_logits, to_device
 from burnish.training.token_cache import READING
@@ -70,7 +65,6 @@ class TextMicro(NamedTuple):
     target_RS: Tensor
     names: Sequence[str]
     total: int
-    """Tokens of the whole update."""
 
 
 class PretrainAlgorithm(Algorithm[Sequences, TextMicro]):
@@ -80,16 +74,13 @@ class PretrainAlgorithm(Algorithm[Sequences, TextMicro]):
         super().__init__(setup, settings)
         self.settings = settings
         self.loaded = setup.trainable.loaded
-        self.text = PackedText(
-            corpus_of(settings, setup.data.root),
-            self.loaded.tokenizer,
-            held_out=settings.held_out,
-            length=settings.sequence,
-            world=setup.world,
-            seed=setup.seeds.for_("text"),
-        )
+        self.text = packed_text(setup, settings)
         for misfit in self._misfits():
             raise UserError(misfit)
+        # Tokens of a pass whose logits are kept for the backward pass; beyond it they are computed
+        # twice, which costs more than another pass.
+        head_VD = self.loaded.module.head_weight
+        self._kept_tokens = chunk_tokens(head_VD.shape[0], head_VD.dtype, head_VD.device)
         if settings.compile:
             compile_layers(self.loaded.module)
 
@@ -105,42 +96,35 @@ class PretrainAlgorithm(Algorithm[Sequences, TextMicro]):
 
     def _misfits(self) -> Iterator[str]:
         """Why this model cannot learn these sequences."""
-        tokenizer, module = self.loaded.tokenizer, self.loaded.module
-        highest = max(tokenizer.backend.get_vocab(with_added_tokens=True).values())
-        rows = module.head_weight.shape[0]
+        name, module, settings = self.loaded.name, self.loaded.module, self.settings
+        vocabulary = self.loaded.tokenizer.backend.get_vocab(with_added_tokens=True)
+        highest, rows = max(vocabulary.values()), module.head_weight.shape[0]
         if highest >= rows:
             yield (
-                f"model '{self.loaded.name}': its tokenizer has ids up to {highest} and its vocabulary "
-                f"{rows} rows; expected a row for every id. Use the tokenizer that it was made with."
+                f"model '{name}': its tokenizer has ids up to {highest} and its vocabulary {rows} rows; "
+                "expected a row for every id. Use the tokenizer that it was made with."
             )
-        if self.settings.separate and not getattr(module, "packs", True):
+        if settings.separate and not getattr(module, "packs", True):
             yield (
-                f"model '{self.loaded.name}' carries a state that no mask hides, so documents in one "
-                "sequence would see each other; set train.separate=false to let them."
+                f"model '{name}' carries a state that no mask hides, so documents in one sequence "
+                "would see each other; set train.separate=false to let them."
             )
-        longest = module.longest_row(self.settings.sequence)
-        if self.settings.sequence > longest:
+        longest = module.longest_row(settings.sequence)
+        if settings.sequence > longest:
             yield (
-                f"train.sequence: got {self.settings.sequence}, and the model reads {longest} "
-                "tokens; expected no more. Lower it, or raise model.new.context."
+                f"train.sequence: got {settings.sequence}, and the model reads {longest} tokens; "
+                "expected no more. Lower it, or raise model.new.context."
             )
-
-    # --- the text
 
     def prepare(self) -> Iterator[Preparation]:
         steps, rows = self.setup.steps, self.settings.batch
         yield Preparation(READING, lambda: self.text.prepare(steps, rows))
-
-    # --- a step
 
     def batch(self, step: int) -> Sequences:
         return self.text.batch(step, self.settings.batch)
 
     def micro_batches(self, batch: Sequences, tokens: int) -> Iterator[TextMicro]:
         mine = self.setup.world.share(range(len(batch.names)))
-        return self._cut(batch, mine, tokens)
-
-    def _cut(self, batch: Sequences, mine: Sequence[int], tokens: int) -> Iterator[TextMicro]:
         size = max(1, min(tokens, self._kept_tokens) // batch.targets.shape[1])
         for begin in range(0, len(mine), size):
             rows = list(mine[begin : begin + size])
@@ -152,23 +136,12 @@ class PretrainAlgorithm(Algorithm[Sequences, TextMicro]):
                 batch.targets.size,
             )
 
-    @cached_property
-    def _kept_tokens(self) -> int:
-        """Tokens of a pass whose logits are kept for the backward pass; beyond it they are computed
-        twice, which costs more than another pass."""
-        head_VD = self.loaded.module.head_weight
-        return chunk_tokens(head_VD.shape[0], head_VD.dtype, head_VD.device)
-
     def _inputs(self, host_RS: Integers, ids_RS: Tensor) -> ModelInput:
-        """What the model reads, documents apart where that is asked for."""
-        rows, length = host_RS.shape
-        device = ids_RS.device
-        if not self.settings.separate:
-            positions_RS = torch.arange(length, device=device).expand(rows, length)
-            return ModelInput(ids_RS, positions_RS)
-        starts_RS = document_starts(host_RS, self.text.tokens.boundary)
-        positions = torch.from_numpy(np.arange(length) - starts_RS)
-        positions_RS = to_device(positions, device)
+        length, device = host_RS.shape[1], ids_RS.device
+        starts_RS = np.zeros_like(host_RS)
+        if self.settings.separate:
+            starts_RS = document_starts(host_RS, self.text.tokens.boundary)
+        positions_RS = to_device(torch.from_numpy(np.arange(length) - starts_RS), device)
         if not starts_RS.any():
             return ModelInput(ids_RS, positions_RS)
         if Segments.can_run(self.setup.trainable.module, device):
@@ -199,9 +172,7 @@ class PretrainAlgorithm(Algorithm[Sequences, TextMicro]):
         return logp_N.view(micro.target_RS.shape)
 
     def workload(self) -> Workload:
-        keys = Keys("train.batch", "", "train.sequence", "")
-        settings = self.settings
-        return Workload(settings.batch, 1, 0, settings.sequence, is_sampled=False, keys=keys)
+        return given_rows(self.settings.batch, self.settings.sequence, length="train.sequence")
 
     def finish(self, step: int, batch: Sequences, result: StepResult) -> StepReport:
         targets = batch.targets
@@ -214,8 +185,6 @@ class PretrainAlgorithm(Algorithm[Sequences, TextMicro]):
             found["text/bits_per_byte"] = float(result.sums["nll"]) / LN2 / size
             found["text/unigram_bits_per_byte"] = self.text.unigram_bits(targets) / size
         return StepReport(found)
-
-    # --- held-out text
 
     def evaluate(self, step: int) -> HeldOutScores | None:
         """Bits per byte of held-out sequences.
@@ -243,44 +212,30 @@ class PretrainAlgorithm(Algorithm[Sequences, TextMicro]):
         """
         if not self.setup.world.is_main or self.settings.compile:
             return []  # layers compiled for training would be compiled again for every length
-        tokenizer = self.loaded.tokenizer
+        decode, lm = self.loaded.tokenizer.decode, self.setup.local
         given = min(GIVEN, batch.targets.shape[1] // 2)
         places = range(min(SHOWN, len(marks))) if given else ()
         sampling = Sampling(temperature=0.0, max_tokens=WRITTEN)
-        lm = self.setup.local
         prompts = [[int(id_) for id_ in batch.ids_RS1[place, :given]] for place in places]
         written = lm.sample_batch([lm.request(prompt, sampling) for prompt in prompts])
-        found = []
+        rows = []
         for place, prompt, (one,) in zip(places, prompts, written, strict=True):
-            text = tokenizer.decode(prompt)
-            name = f"eval.{step}.{place}"
-            spans = (
-                Span(Author.PROMPT, tuple(prompt)),
-                Span(Author.MODEL, one.token_ids, one.logprobs, trainable=True),
+            name, task = (
+                f"eval.{step}.{place}",
+                Task(batch.names[place], (Message("user", decode(prompt)),)),
             )
-            task = Task(batch.names[place], (Message("user", text),))
+            answer = Span(Author.MODEL, one.token_ids, one.logprobs, trainable=True)
             played = Trajectory(
                 name,
                 task.id,
                 name,
-                spans,
+                (Span(Author.PROMPT, tuple(prompt)), answer),
                 one.text,
                 finish=one.finish,
                 weight_version=self.setup.weight_version,
             )
-            reward = Reward("bits_per_byte", -marks[place], reason=MEANING)
-            found.append(
-                StoredSample(
-                    step=step,
-                    split="eval:held_out",
-                    index=place,
-                    task=task,
-                    trajectory=played,
-                    reward=reward,
-                    keep=False,
-                )
-            )
-        return found
+            rows.append((task, played, Reward("bits_per_byte", -marks[place], reason=MEANING)))
+        return stored(step, HELD_OUT, rows)
 
     @torch.no_grad()
     def _nll(self, batch: Sequences, step: int) -> Tensor:
@@ -290,12 +245,11 @@ class PretrainAlgorithm(Algorithm[Sequences, TextMicro]):
         def work() -> dict[int, Tensor]:
             sums = [
                 -self._logprobs(model, micro).double().sum(1)
-                for micro in self._cut(batch, mine, batches.tokens)
+                for micro in self.micro_batches(batch, batches.tokens)
             ]
             return dict(zip(mine, torch.cat(sums).cpu(), strict=True)) if sums else {}
 
-        merged = batches.world.merge(batches.within_memory(work))
-        nll_R = torch.stack([merged[i] for i in range(len(batch.names))])
+        nll_R = batches.world.stacked(batches.within_memory(work), len(batch.names))
         check_rows("logprob", "held-out logprobs", nll_R, list(batch.names), step)
         return nll_R
 

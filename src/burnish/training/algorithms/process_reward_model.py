@@ -1,13 +1,8 @@
 """Process reward models: a scalar head learns from labelled steps which of them are right.
 
-    train = { kind = "process_reward_model" }               # tasks with `steps`, and `labels` or
-                                                            # `first_wrong`
-
 The score of a step is `w . h`, h being the hidden state at the last token of its separator, and
 `sigma(w . h)` the probability that it is right; the loss is the binary cross-entropy, a mean over
-the labelled steps of the update ("Let's verify step by step", arXiv 2305.20050). A solution is
-computed once for all its steps. Checkpoints are those of a reward model; `process_reward_model.json`
-beside the weights has the separator and the held-out figures.
+the labelled steps of the update ("Let's verify step by step", arXiv 2305.20050).
 
 A label is 1 for a right step, 0 for a wrong one and None for one that nobody judged. Labels come
 from a list, or from the place of the first wrong step: steps before it are right, what follows it
@@ -45,16 +40,24 @@ from burnish.rewards.models.card import ProcessCard, write_card
 from burnish.rewards.models.pair_metrics import auc
 from burnish.store import StoredSample
 from burnish.tasks.base import content_key
-from burnish.training.algorithm import HeldOutScores, Loss, Setup, StepReport, StepResult
+from burnish.training.algorithm import (
+    HELD_OUT,
+    HeldOutScores,
+    Loss,
+    Setup,
+    StepReport,
+    StepResult,
+    stored,
+)
 from burnish.training.data import missing_field
 from burnish.training.forecast import MEASURED, Workload, measured
 from burnish.training.labelled import (
-    TEMPLATE_TOKENS,
     Batch,
     LabelledSet,
     ScoreHeadAlgorithm,
     UnusableRow,
     in_place,
+    surely_fit,
 )
 from burnish.training.packing import PackedBatch
 
@@ -82,7 +85,6 @@ class Solution(NamedTuple):
 
     @property
     def first_wrong(self) -> int | None:
-        """Place of the first wrong step; None where there is none."""
         return self.labels.index(0) if 0 in self.labels else None
 
     @property
@@ -97,9 +99,7 @@ class Rendered(NamedTuple):
     starts: Sequence[int]
     """Place of each solution's first step among all steps."""
     total: int
-    """Steps of all solutions."""
     labelled: int
-    """Of them, those with a label."""
 
 
 class SolutionMicro(NamedTuple):
@@ -111,61 +111,40 @@ class SolutionMicro(NamedTuple):
     label_J: Tensor
     """1, 0, or -1 where there is none."""
     total: int
-    """Steps of the whole update."""
     labelled: int
-    """Of them, those with a label."""
     names: Sequence[str]
-    """Of each step, for the message of a guard."""
-
-
-# --- one solution
 
 
 def read_solution(task: Task, fields: SolutionFields) -> Solution:
-    """The solution in a task's fields; raises `UnusableRow`."""
     steps = task.fields.get(fields.steps)
     if not isinstance(steps, list | tuple) or not steps:
         raise UnusableRow(f"a '{fields.steps}' that is no list of texts with at least one")
-    for step in steps:
-        if not isinstance(step, str) or not step.strip():
-            raise UnusableRow("a step that is empty or no text")
+    if not all(isinstance(step, str) and step.strip() for step in steps):
+        raise UnusableRow("a step that is empty or no text")
     labels = task.fields.get(fields.labels)
     if labels is None:
         if fields.first_wrong not in task.fields:
             raise UnusableRow(f"neither '{fields.labels}' nor '{fields.first_wrong}'")
-        found = _from_first(task.fields[fields.first_wrong], len(steps), fields.first_wrong)
-    else:
-        found = _from_list(labels, len(steps), fields.labels)
-    return Solution(task, tuple(steps), found)
-
-
-def _from_list(labels: Any, count: int, name: str) -> tuple[int | None, ...]:
-    if not isinstance(labels, list | tuple) or len(labels) != count:
-        raise UnusableRow(f"a '{name}' that is no list with one label for each step")
+        try:
+            labels = labels_of(task.fields[fields.first_wrong], len(steps))
+        except ArgumentError:
+            name = fields.first_wrong
+            why = f"a '{name}' that is neither null nor the place of a step, from 0 on"
+            raise UnusableRow(why) from None
+    if not isinstance(labels, list | tuple) or len(labels) != len(steps):
+        raise UnusableRow(f"a '{fields.labels}' that is no list with one label for each step")
     if all(label is None for label in labels):
-        raise UnusableRow(f"no label in '{name}'")
-    for label in labels:
-        # Compared with both, so that NaN and other numbers are refused.
-        if label is not None and not (label == 0 or label == 1):
-            raise UnusableRow(f"a label in '{name}' that is none of 1, 0 and null")
-    return tuple(None if label is None else int(label) for label in labels)
-
-
-def _from_first(place: Any, count: int, name: str) -> tuple[int | None, ...]:
-    try:
-        return tuple(labels_of(place, count))
-    except ArgumentError:
-        why = f"a '{name}' that is neither null nor the place of a step, from 0 on"
-        raise UnusableRow(why) from None
-
-
-# --- tokens and passes
+        raise UnusableRow(f"no label in '{fields.labels}'")
+    # Compared with both, so that NaN and other numbers are refused.
+    if not all(label is None or label == 0 or label == 1 for label in labels):
+        raise UnusableRow(f"a label in '{fields.labels}' that is none of 1, 0 and null")
+    found = tuple(None if label is None else int(label) for label in labels)
+    return Solution(task, tuple(steps), found)
 
 
 def render_solutions(
     tokenizer: Tokenizer, solutions: Sequence[Solution], separator: str
 ) -> Rendered:
-    """Solutions as trajectories whose trained tokens are those of the steps."""
     rows = [step_row(tokenizer, one.task.messages, one.steps, separator) for one in solutions]
     trajectories = [
         Trajectory(
@@ -187,23 +166,20 @@ def render_solutions(
 
 
 def solution_micro(rendered: Rendered, packed: PackedBatch, device: torch.device) -> SolutionMicro:
-    ends: list[int] = []
-    places: list[int] = []
-    labels: list[int] = []
+    steps: list[tuple[int, int, int]] = []
     names: list[str] = []
     before = 0
     for member in packed.members:
         row, start = rendered.rows[member], rendered.starts[member]
-        marks = rendered.solutions[member].labels
-        ends += [before + end for end in row.ends]
-        places += range(start, start + len(marks))
-        labels += [-1 if label is None else label for label in marks]
-        names += [f"{rendered.trajectories[member].id}/{k}" for k in range(1, len(marks) + 1)]
+        marks = zip(row.ends, rendered.solutions[member].labels, strict=True)
+        for k, (end, label) in enumerate(marks):
+            steps.append((before + end, start + k, -1 if label is None else label))
+            names.append(f"{rendered.trajectories[member].id}/{k + 1}")
         before += len(row.answer)
-    table_3J = torch.tensor([ends, places, labels], dtype=torch.int64).to(device)
-    read_J = packed.place_N.index_select(0, table_3J[0])
+    ends_J, places_J, label_J = torch.tensor(steps).to(device).T
+    read_J = packed.place_N.index_select(0, ends_J)
     counts = rendered.total, rendered.labelled
-    return SolutionMicro(packed, read_J, table_3J[1], table_3J[2], *counts, names)
+    return SolutionMicro(packed, read_J, places_J, label_J, *counts, names)
 
 
 class ProcessRewardModelAlgorithm(ScoreHeadAlgorithm[Solution, Rendered, SolutionMicro]):
@@ -256,36 +232,44 @@ class ProcessRewardModelAlgorithm(ScoreHeadAlgorithm[Solution, Rendered, Solutio
         self.store(step, lambda: stored_solutions(step, "train", rendered, scored))
         self.done = step + 1
         tokens = sum(one.trained_tokens for one in rendered.trajectories)
-        return StepReport({**_step_metrics(scored), "length/tokens": float(tokens)})
+        steps = _labelled(scored)
+        found = {"steps/accuracy": sum(_is_right(p, label) for p, label in steps) / len(steps)}
+        for name, wanted in (("right", 1), ("wrong", 0)):
+            values = [p for p, label in steps if label == wanted]
+            if values:
+                found[f"steps/{name}"] = sum(values) / len(values)
+        return StepReport({**found, "length/tokens": float(tokens)})
 
     def evaluate(self, step: int) -> HeldOutScores | None:
         """Share of held-out solutions whose first wrong step is found, or none where all are right."""
         if not self.held_out:
             return None
         rendered = self.render(self.held_out)
-        (score_N,) = self.compute(rendered, rendered.total, self._read)
+        module = self.setup.trainable.module
+        (score_N,) = self.compute(
+            rendered,
+            rendered.total,
+            lambda micro: (micro.places_J, [self._scores(module, micro).double()]),
+        )
         scored = _scored(rendered, score_N)
         report = held_out_report(scored)
-        samples = stored_solutions(step, "eval:held_out", rendered, scored, report.borders)
+        samples = stored_solutions(step, HELD_OUT, rendered, scored, report.borders)
         return HeldOutScores(report.found, "accuracy", samples)
 
     def write(self, folder: Path) -> None:
-        """The card of the model, with the figures of the newest evaluation."""
         card = ProcessCard(
             separator=self.settings.separator, max_tokens=self.max_tokens, step=self.done
         )
         if newest := self.newest_evaluation():
-            scored = [self._stored(sample) for sample in newest[1]]
+            scored = [
+                ScoredSolution(
+                    self.rows.read(sample.task),
+                    [float(p.value or 0.0) for p in sample.reward.parts],
+                )
+                for sample in newest[1]
+            ]
             card = held_out_report(scored).card(card, newest[0].step)
         write_card(folder, card)
-
-    def _stored(self, sample: StoredSample) -> ScoredSolution:
-        values = [part.value for part in sample.reward.parts]
-        return ScoredSolution(self.rows.read(sample.task), [v for v in values if v is not None])
-
-    def _read(self, micro: SolutionMicro) -> tuple[Tensor, Sequence[Tensor]]:
-        scores = self._scores(self.setup.trainable.module, micro)
-        return micro.places_J, [scores.double()]
 
     def _scores(self, model: Any, micro: SolutionMicro) -> Tensor:
         hidden_JD = model(micro.packed.inputs).flatten(0, 1).index_select(0, micro.read_J)
@@ -293,16 +277,11 @@ class ProcessRewardModelAlgorithm(ScoreHeadAlgorithm[Solution, Rendered, Solutio
         return score_J
 
     def _fits(self, one: Solution) -> bool:
-        """Whether prompt and steps are within the limit; only long texts are measured."""
-        separator = self.settings.separator
-        texts = [*(message.text for message in one.task.messages), *one.steps]
-        # A token holds at least one byte of text.
-        most = sum(len(text.encode(errors="replace")) for text in texts)
-        most += len(one.steps) * len(separator.encode())
-        most += (len(one.task.messages) + 1) * TEMPLATE_TOKENS
-        if most <= self.max_tokens:
+        separator, messages = self.settings.separator, one.task.messages
+        texts = [*(m.text for m in messages), *one.steps, separator * len(one.steps)]
+        if surely_fit(texts, len(messages) + 1, self.max_tokens):
             return True
-        row = step_row(self.tokenizer, one.task.messages, one.steps, separator)
+        row = step_row(self.tokenizer, messages, one.steps, separator)
         return len(row.ids) <= self.max_tokens
 
 
@@ -315,14 +294,10 @@ def step_loss(score_J: Tensor, label_J: Tensor) -> Tensor:
     return torch.where(label_J < 0, 0.0, loss_J)
 
 
-def solution_fields(settings: ProcessRewardModelTrain) -> SolutionFields:
-    return SolutionFields(settings.steps, settings.labels, settings.first_wrong)
-
-
 def solution_set(
     data: Data, settings: ProcessRewardModelTrain, **more: Any
 ) -> LabelledSet[Solution]:
-    fields = solution_fields(settings)
+    fields = SolutionFields(settings.steps, settings.labels, settings.first_wrong)
     return LabelledSet(
         data.open(settings.task),
         lambda task: read_solution(task, fields),
@@ -333,17 +308,16 @@ def solution_set(
     )
 
 
-# --- figures
-
-
 class ScoredSolution(NamedTuple):
     solution: Solution
     probabilities: Sequence[float]
 
+    @property
+    def prompt(self) -> str:
+        return content_key(self.solution.task.messages)
+
 
 class Border(NamedTuple):
-    """The probability below which a step is flagged."""
-
     threshold: float
     source: str
     """Where it comes from; empty: it is the middle."""
@@ -376,7 +350,7 @@ class HeldOutReport(NamedTuple):
 
     def card(self, card: ProcessCard, step: int) -> ProcessCard:
         steps = _labelled(self.scored)
-        prompts = [_prompt(one) for one in self.scored for _ in _labelled([one])]
+        prompts = [one.prompt for one in self.scored for _ in _labelled([one])]
         marks = [_is_right(p, label) for p, label in steps]
         return replace(
             card,
@@ -400,7 +374,7 @@ def held_out_report(scored: Sequence[ScoredSolution]) -> HeldOutReport:
     known = [one for one in scored if one.solution.is_known]
     scores = [one.probabilities for one in known]
     labels = [one.solution.first_wrong for one in known]
-    first = calibrated_f1(scores, labels, halves([_prompt(one) for one in known]))
+    first = calibrated_f1(scores, labels, halves([one.prompt for one in known]))
     return HeldOutReport(scored, first, best_threshold(scores, labels))
 
 
@@ -410,10 +384,6 @@ def _scored(rendered: Rendered, score_N: Tensor) -> list[ScoredSolution]:
         ScoredSolution(one, values[start : start + len(one.steps)])
         for one, start in zip(rendered.solutions, rendered.starts, strict=True)
     ]
-
-
-def _prompt(one: ScoredSolution) -> str:
-    return content_key(one.solution.task.messages)
 
 
 def _labelled(scored: Sequence[ScoredSolution]) -> list[tuple[float, int]]:
@@ -429,21 +399,8 @@ def _is_right(probability: float, label: int) -> float:
     return 0.5 if probability == 0.5 else float((probability > 0.5) == bool(label))
 
 
-def _step_metrics(scored: Sequence[ScoredSolution]) -> dict[str, float]:
-    steps = _labelled(scored)
-    found = {"steps/accuracy": sum(_is_right(p, label) for p, label in steps) / len(steps)}
-    for name, wanted in (("right", 1), ("wrong", 0)):
-        values = [p for p, label in steps if label == wanted]
-        if values:
-            found[f"steps/{name}"] = sum(values) / len(values)
-    return found
-
-
 def _interval(estimate: Estimate | None) -> tuple[float, float, float] | None:
     return None if estimate is None else (estimate.value, estimate.low, estimate.high)
-
-
-# --- solutions in the store
 
 
 def stored_solutions(
@@ -457,37 +414,22 @@ def stored_solutions(
 
     `borders` are what each solution was judged by; without them, 0.5.
     """
+    words, rows = {1: "right", 0: "wrong", None: "not labelled"}, []
     judged = zip(scored, borders or [MIDDLE] * len(scored), rendered.trajectories, strict=True)
-    return [
-        StoredSample(
-            step=step,
-            split=split,
-            index=index,
-            task=one.solution.task,
-            trajectory=trajectory,
-            reward=_as_reward(one, border),
-            advantage=None,
-            keep=split == "train",
+    for one, border, trajectory in judged:
+        steps = zip(one.probabilities, one.solution.labels, one.solution.steps, strict=True)
+        parts = tuple(
+            Reward(f"step {number}", value, evidence=(Evidence(words[label], text),))
+            for number, (value, label, text) in enumerate(steps, start=1)
         )
-        for index, (one, border, trajectory) in enumerate(judged)
-    ]
-
-
-def _as_reward(one: ScoredSolution, border: Border) -> Reward:
-    words = {1: "right", 0: "wrong", None: "not labelled"}
-    parts = tuple(
-        Reward(f"step {number}", value, evidence=(Evidence(words[label], text),))
-        for number, (value, label, text) in enumerate(
-            zip(one.probabilities, one.solution.labels, one.solution.steps, strict=True), start=1
-        )
-    )
-    marks = [_is_right(value, label) for value, label in _labelled([one])]
-    return Reward("steps", sum(marks) / len(marks), parts=parts, reason=_meaning(one, border))
+        marks = [_is_right(value, label) for value, label in _labelled([one])]
+        share, reason = sum(marks) / len(marks), _meaning(one, border)
+        reward = Reward("steps", share, parts=parts, reason=reason)
+        rows.append((one.solution.task, trajectory, reward))
+    return stored(step, split, rows)
 
 
 def _meaning(one: ScoredSolution, border: Border) -> str:
-    """What the number of a solution is, for `why` and the viewer."""
-
     def said(place: int | None) -> str:
         return "no step" if place is None else f"step {place + 1}"
 

@@ -1,15 +1,14 @@
 """Supervised fine-tuning: raise the likelihood of demonstrations.
 
-`train = { kind = "sft" }` is a run of its own; in `[[stages]]` it is a warm start; the `sft` term of
-a policy recipe is the same loss beside the policy's. The loss of an update is the mean negative
-log-prob over all its tokens, end token included; however the batch is cut, the gradient is that of
-the whole.
+`train = { kind = "sft" }` is a run of its own or, in `[[stages]]`, a warm start; the `sft` term of a
+policy recipe is the same loss beside the policy's: the mean negative log-prob over all tokens of an
+update, end token included.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -23,22 +22,8 @@ from burnish.policy.auxiliary import masked_nll
 from burnish.policy.balance import BalanceState, adapted_coefficient
 from burnish.records import Trajectory
 from burnish.seeds import Seeds
-from burnish.training.algorithm import (
-    Algorithm,
-    HeldOutScores,
-    Loss,
-    Setup,
-    StepReport,
-    StepResult,
-)
-from burnish.training.data import (
-    Data,
-    Experts,
-    held_back,
-    missing_field,
-    open_experts,
-    text_of,
-)
+from burnish.training.algorithm import Algorithm, HeldOutScores, Loss, Setup, StepReport, StepResult
+from burnish.training.data import Data, Experts, missing_field, open_experts
 from burnish.training.forecast import MEASURED, Workload, measured
 from burnish.training.guards import check_rows
 from burnish.training.metrics import held_out_rewards, token_counts
@@ -53,22 +38,21 @@ class Shown(NamedTuple):
     packed: PackedBatch
     members: list[Trajectory]
     tokens: int
-    """Imitated tokens of the whole update."""
     size: int
-    """Demonstrations of the whole update."""
-
-    @property
-    def ids(self) -> list[str]:
-        return [one.id for one in self.members]
 
 
 def show(
     batches: MicroBatcher, batch: Sequence[Trajectory], budget: int | None = None
 ) -> Iterator[Shown]:
-    """Demonstrations in micro-batches."""
     tokens = sum(one.trained_tokens for one in batch)
     for packed in batches.split(batch, tokens=budget):
         yield Shown(packed, [batch[i] for i in packed.members], tokens, len(batch))
+
+
+def shown_loss(model: Any, micro: Shown) -> Loss:
+    logp_BT = token_scores(model, micro.packed, 1.0).logp_BT
+    nll = masked_nll(logp_BT, micro.packed.trained_BT, tokens=micro.tokens)
+    return Loss(nll, [one.id for one in micro.members], rows={"logprobs": logp_BT.detach()})
 
 
 class SftAlgorithm(Algorithm[list[Trajectory], Shown]):
@@ -94,13 +78,10 @@ class SftAlgorithm(Algorithm[list[Trajectory], Shown]):
         return show(self.batches, batch, tokens)
 
     def loss(self, model: Any, micro: Shown) -> Loss:
-        logp_BT = token_scores(model, micro.packed, 1.0).logp_BT
-        nll = masked_nll(logp_BT, micro.packed.trained_BT, tokens=micro.tokens)
-        return Loss(nll, micro.ids, rows={"logprobs": logp_BT.detach()})
+        return shown_loss(model, micro)
 
     def workload(self) -> Workload:
-        shown = self.experts.take(0, min(self.size, MEASURED))
-        return measured(self.size, shown)
+        return measured(self.size, self.experts.take(0, min(self.size, MEASURED)))
 
     def finish(self, step: int, batch: list[Trajectory], result: StepResult) -> StepReport:
         return StepReport(token_counts([one.trained_tokens for one in batch]))
@@ -109,17 +90,13 @@ class SftAlgorithm(Algorithm[list[Trajectory], Shown]):
         """The rewards of held-out answers; without rewards, the loss of held-out demonstrations."""
         if self.setup.scorer is not None:
             return held_out_rewards(self.setup, step)
-        field = self.experts.field
         tasks = self.experts.tasks.held_out(self.setup.config.evaluation.prompts)
-        known = [task for task in tasks if text_of(task.fields.get(field))]
+        known = filter(self.experts.has_answers, tasks)
         shown = [self.experts.as_trajectory(task, i) for i, task in enumerate(known)]
         return HeldOutScores(nll_of(self.batches, shown, step), "loss") if shown else None
 
 
 ALGORITHM = SftAlgorithm
-
-
-# --- the likelihood of demonstrations that are not imitated
 
 
 @torch.no_grad()
@@ -134,13 +111,9 @@ def nll_of(batches: MicroBatcher, shown: Sequence[Trajectory], step: int) -> lis
             found |= zip(packed.members, mean_B, strict=True)
         return found
 
-    merged = batches.world.merge(batches.within_memory(work))
-    nll_B = torch.stack([merged[i] for i in range(len(shown))])
+    nll_B = batches.world.stacked(batches.within_memory(work), len(shown))
     check_rows("logprob", "held-out logprobs", nll_B, [one.id for one in shown], step)
-    return [float(value) for value in nll_B.tolist()]
-
-
-# --- the `sft` term of a policy recipe
+    return nll_B.tolist()
 
 
 @dataclass(frozen=True)
@@ -161,7 +134,6 @@ class SftTerm:
     term: SFT
     experts: Experts
     steps: int
-    """Of the run; a linear schedule ends there."""
     held: tuple[Trajectory, ...] = ()
     """Held-back demonstrations; an adaptive schedule keeps their likelihood."""
 
@@ -171,21 +143,15 @@ class SftTerm:
         if term is None:
             return None
         experts = open_experts(config, data, tokenizer, seeds, term.by)
-        held = held_back(config, experts.tasks)
-        tasks = held.tasks if held else ()
-        shown = tuple(experts.as_trajectory(task, i) for i, task in enumerate(tasks))
+        shown = tuple(experts.as_trajectory(task, i) for i, task in enumerate(experts.held))
         return cls(term, experts, config.steps, shown)
 
     def loss(self, model: Any, micro: Shown, coefficient: float) -> Loss:
-        """The coefficient times the mean negative log-prob of the update's demonstrations."""
-        logp_BT = token_scores(model, micro.packed, 1.0).logp_BT
-        nll = masked_nll(logp_BT, micro.packed.trained_BT, tokens=micro.tokens)
-        total = coefficient * nll
-        rows = {"logprobs": logp_BT.detach()}
-        return Loss(total, micro.ids, {"sft": total.detach()}, rows)
+        found = shown_loss(model, micro)
+        total = coefficient * found.total
+        return replace(found, total=total, parts={"sft": total.detach()})
 
     def coefficient(self, step: int, balance: BalanceState | None = None) -> float:
-        """The coefficient at a step; `balance` is that of an adaptive schedule."""
         if self.term.schedule == "adaptive" and balance is not None:
             return balance.coefficient
         if self.term.schedule != "linear":

@@ -1,16 +1,9 @@
 """A text-to-speech generator on the latents of a trained audio tokenizer (arXiv 2606.06357, 2.3).
 
-    train = { kind = "speech", tokenizer = "runs/codec", data = "clips.jsonl" }
-    model = { path = "new" }                # or a run of this kind, which goes on learning
-
 Rows are recordings with their texts and voices. The frozen tokenizer encodes each recording once, without
-noise. A step's rows follow from the seed and the step: every epoch has another order. So do the random
-numbers of the loss, which are drawn for the whole batch before it is cut; each pass counts by its patches,
-so a batch in several passes equals one pass. Characters go in as `spelled` writes them.
-
-Held-out rows are scored by their loss with random numbers that are the same at every evaluation; some of
-their sentences are spoken and kept beside the recording, to be heard in the viewer. A checkpoint holds the
-generator, and the tokenizer beside it: `burnish speak --engine runs/NAME` opens it.
+noise. A step's rows follow from the seed and the step, and so do the random numbers of the loss, which are
+drawn for the whole batch before it is cut; each pass counts by its patches. A checkpoint holds the
+generator, and the tokenizer beside it.
 """
 
 from __future__ import annotations
@@ -40,12 +33,11 @@ from burnish.training.algorithm import (
     StepResult,
 )
 from burnish.training.events import Event, Prepared
-from burnish.training.forecast import Keys, Workload
+from burnish.training.forecast import Workload, given_rows
 from burnish.training.guards import check_rows
-from burnish.training.packed_text import shuffled
+from burnish.training.packed_text import shuffled, spread_evenly
 from burnish.training.packing import to_device
 from burnish.training.sound_data import (
-    SPEECH,
     Clips,
     Latents,
     SoundSample,
@@ -54,7 +46,6 @@ from burnish.training.sound_data import (
     find_tokenizer,
     open_latents,
     open_speech,
-    shown_places,
     speech_corpus,
     stored_samples,
     tokenizer_digest,
@@ -67,7 +58,7 @@ if TYPE_CHECKING:
     from burnish.models.audio_tokenizer.generator import FlowDraws, GeneratorLoss
     from burnish.training.data import Data
 
-MEASURE = "loss"
+MEANING = "loss of the recording's latents, negative: higher is better"
 SLOWEST = 2
 """A spoken sentence is cut at so many times the patches of its recording."""
 
@@ -92,7 +83,6 @@ class SpeechMicro(NamedTuple):
     voices_B: Tensor | None
     names: Sequence[str]
     share: float
-    """Of the update's patches."""
 
 
 class SpeechAlgorithm(Algorithm[Utterances, SpeechMicro]):
@@ -114,8 +104,6 @@ class SpeechAlgorithm(Algorithm[Utterances, SpeechMicro]):
                 f"{', '.join(known) or 'none'}; expected no others. Start from model.path=new"
             )
 
-    # --- before a model is loaded
-
     @classmethod
     def faults(cls, config: Config, settings: SpeechTrain, data: Data) -> Iterator[str]:
         from burnish.models.audio_tokenizer import open_tokenizer
@@ -125,9 +113,8 @@ class SpeechAlgorithm(Algorithm[Utterances, SpeechMicro]):
             open_tokenizer(find_tokenizer(settings))
         except UserError as error:
             raise UserError(f"train.tokenizer: {error}") from None
-        data.digests += check_sources(
-            settings, lambda sources: speech_corpus(settings, sources, data.root)
-        )
+        root = data.root
+        data.digests += check_sources(settings, lambda one: speech_corpus(settings, one, root))
 
     @classmethod
     def open_model(cls, path: Path, dtype: torch.dtype, device: torch.device) -> OtherModel:
@@ -137,8 +124,6 @@ class SpeechAlgorithm(Algorithm[Utterances, SpeechMicro]):
         c = module.config
         kept = 4 * (16 * c.num_hidden_layers * c.hidden_size + 4 * 12 * c.head_layers * c.head_size)
         return OtherModel(module, path, str(path), kept)
-
-    # --- the recordings
 
     @cached_property
     def tokenizer(self) -> AudioTokenizerModel:
@@ -151,14 +136,12 @@ class SpeechAlgorithm(Algorithm[Utterances, SpeechMicro]):
 
     @cached_property
     def data(self) -> SpeechData:
-        """Recordings with their texts; with several processes one writes them."""
         return self.setup.world.in_turn(
             lambda: open_speech(self.settings, self.tokenizer.config, self.config.patch)
         )
 
     @cached_property
     def latents(self) -> tuple[Latents, Latents]:
-        """Of what is trained on, and of what is held out."""
         sounds, key = self.data.sounds, tokenizer_digest(find_tokenizer(self.settings))
         return self.setup.world.in_turn(
             lambda: (
@@ -176,23 +159,15 @@ class SpeechAlgorithm(Algorithm[Utterances, SpeechMicro]):
         voices = (
             counted(found, "voice") if found else f"one voice: no column '{self.settings.voice}'"
         )
-        notes = [] if len(held.starts) > 1 else ["nothing is held out"]
-        notes += [sounds.note] if sounds.note else []
         epochs = self.setup.steps * self.settings.batch / len(sounds.train.places)
-        pace = self.data.characters_a_patch
-        return Prepared(
-            "recordings",
-            "; ".join(
-                [
-                    sounds.line(),
-                    f"{voices}, {pace:.2f} characters a patch",
-                    f"this run reads {epochs:.3g} epochs",
-                    *notes,
-                ]
-            ),
-        )
-
-    # --- a step
+        said = [
+            sounds.line(),
+            f"{voices}, {self.data.characters_a_patch:.2f} characters a patch",
+            f"this run reads {epochs:.3g} epochs",
+            "" if len(held.starts) > 1 else "nothing is held out",
+            sounds.note,
+        ]
+        return Prepared("recordings", "; ".join(filter(None, said)))
 
     def batch(self, step: int) -> Utterances:
         size, places = self.settings.batch, self.data.sounds.train.places
@@ -239,7 +214,6 @@ class SpeechAlgorithm(Algorithm[Utterances, SpeechMicro]):
         )
 
     def _passes(self, batch: Utterances, mine: Sequence[int], tokens: int) -> Iterator[list[int]]:
-        """Rows of each pass: as many as fit with their padding, at least one."""
         rows: list[int] = []
         longest = 0
         for row in mine:
@@ -286,9 +260,7 @@ class SpeechAlgorithm(Algorithm[Utterances, SpeechMicro]):
         )
 
     def loss(self, model: Any, micro: SpeechMicro) -> Loss:
-        found: GeneratorLoss = model.loss(
-            micro.text_BL, micro.latents_BTD, micro.mask_BT, micro.draws, micro.voices_B
-        )
+        found = self._losses(model, micro)
         parts = {"patches": found.patches, "end": found.end}
         return Loss(
             micro.share * found.loss,
@@ -296,12 +268,16 @@ class SpeechAlgorithm(Algorithm[Utterances, SpeechMicro]):
             parts={name: micro.share * value.detach() for name, value in parts.items()},
         )
 
+    def _losses(self, model: Any, micro: SpeechMicro) -> GeneratorLoss:
+        text, latents, mask, draws, voices, *_ = micro
+        found: GeneratorLoss = model.loss(text, latents, mask, draws, voices)
+        return found
+
     def workload(self) -> Workload:
         places = self.data.sounds.train.places
         tokens = sum(len(place.text) + self.data.patches(place) for place in places)
-        keys = Keys("train.batch", "", "train.longest", "")
         mean = max(1, round(tokens / len(places)))
-        return Workload(self.settings.batch, 1, 0, mean, is_sampled=False, keys=keys)
+        return given_rows(self.settings.batch, mean, length="train.longest")
 
     def finish(self, step: int, batch: Utterances, result: StepResult) -> StepReport:
         frames = sum(map(len, batch.latents))
@@ -319,44 +295,42 @@ class SpeechAlgorithm(Algorithm[Utterances, SpeechMicro]):
 
         save_own(self.tokenizer, folder / "tokenizer")
 
-    # --- held-out rows
-
     @torch.no_grad()
     def evaluate(self, step: int) -> HeldOutScores | None:
         """The loss of held-out rows, and some of their sentences spoken."""
-        clips, world = self.data.sounds.held_out, self.setup.world
-        count = min(len(clips.places), self.setup.config.evaluation.prompts)
-        if not count:
+        clips, setup = self.data.sounds.held_out, self.setup
+        chosen = spread_evenly(len(clips.places), setup.config.evaluation.prompts)
+        if not chosen:
             return None
-        # Spread evenly, so that a smaller number is a fair sample of sorted rows.
-        chosen = [place * len(clips.places) // count for place in range(count)]
-        own = {i: self._scored(chosen[i]) for i in world.share(range(count))}
-        merged = world.merge(own)
-        loss_C3 = torch.stack([merged[i].cpu() for i in range(count)])
+        count, world = len(chosen), setup.world
+
+        def scored(clip: int) -> Tensor:
+            """Its loss and the two parts, (3,)."""
+            row = self._rows(0, clips, self.latents[1], [clip])
+            micro = self._micro(row, [0], self._draws(row, derive("held out", clip)), 1.0)
+            return torch.stack(tuple(self._losses(self.model, micro))).double()
+
+        loss_C3 = world.stacked(
+            {i: scored(chosen[i]) for i in world.share(range(count))}, count
+        ).cpu()
         names = [clips.places[clip].name for clip in chosen]
         check_rows("loss", "held-out loss", loss_C3, names, step)
-        kept = shown_places(count, self.settings.spoken) if self.settings.spoken else []
+        kept = spread_evenly(count, self.settings.spoken)
         said = world.merge({i: self._spoken(chosen[i]) for i in world.share(kept)})
-        samples = []
-        if world.is_main:
-            heard = [
-                self._sample(chosen[i], said[i].cpu().numpy(), float(loss_C3[i, 0])) for i in kept
-            ]
-            setup = self.setup
-            samples = stored_samples(step, setup.weight_version, heard, setup.store.blobs)
+        heard = []
+        for i in kept if world.is_main else ():
+            place, loss = clips.places[chosen[i]], float(loss_C3[i, 0])
+            name = f"{place.name}, {place.voice}" if place.voice else place.name
+            made = [(f"spoken: {place.text}", said[i].cpu().numpy())]
+            reward = Reward("loss", -loss, reason=MEANING)
+            sound_n = clips.crop(chosen[i])
+            heard.append(SoundSample(name, chosen[i], clips.rate, sound_n, made, reward, "speech"))
+        samples = (
+            stored_samples(step, setup.weight_version, heard, setup.store.blobs) if heard else []
+        )
         _, patches, end = loss_C3.mean(0).tolist()
-        return HeldOutScores(
-            loss_C3[:, 0].tolist(), MEASURE, samples, figures={"patches": patches, "end": end}
-        )
-
-    def _scored(self, clip: int) -> Tensor:
-        """Loss of a held-out row, and its two parts: (3,), float64."""
-        row = self._rows(0, self.data.sounds.held_out, self.latents[1], [clip])
-        micro = self._micro(row, [0], self._draws(row, derive("held out", clip)), 1.0)
-        found = self.model.loss(
-            micro.text_BL, micro.latents_BTD, micro.mask_BT, micro.draws, micro.voices_B
-        )
-        return torch.stack(tuple(found)).double()
+        figures = {"patches": patches, "end": end}
+        return HeldOutScores(loss_C3[:, 0].tolist(), "loss", samples, figures=figures)
 
     def _spoken(self, clip: int) -> Tensor:
         place = self.data.sounds.held_out.places[clip]
@@ -370,16 +344,6 @@ class SpeechAlgorithm(Algorithm[Utterances, SpeechMicro]):
             guidance=GUIDANCE,
         )
         return self.tokenizer.decode(latents.float(), renormalise=True)[0]
-
-    def _sample(self, clip: int, spoken_n: NDArray[np.float32], loss: float) -> SoundSample:
-        clips = self.data.sounds.held_out
-        place = clips.places[clip]
-        name = f"{place.name}, {place.voice}" if place.voice else place.name
-        reward = Reward(
-            MEASURE, -loss, reason="loss of the recording's latents, negative: higher is better"
-        )
-        made = [(f"spoken: {place.text}", spoken_n)]
-        return SoundSample(name, clip, clips.rate, clips.crop(clip), made, reward, SPEECH)
 
 
 ALGORITHM = SpeechAlgorithm

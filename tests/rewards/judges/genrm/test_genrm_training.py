@@ -15,7 +15,7 @@ from recipes.genrm.preferences import draw_pair, make, task_of
 
 from burnish.errors import UserError
 from burnish.policy.batch import RewardBatch
-from burnish.policy.position import position_weight
+from burnish.policy.brpo import position_weight
 from burnish.records import Message, Response, Status, Task, Visibility
 from burnish.rewards import build, checked, genrm_reward
 from burnish.rewards.pairs import GenRMConfig
