@@ -40,7 +40,12 @@ def main(words: Sequence[str] | None = None) -> int:
         minutes=asked.minutes,
         timeout_s=asked.timeout_s,
     )
-    by_method = {method: _chosen(method, asked.only) for method in methods}
+    by_method = {
+        method: tuple(
+            study for study in studies_of(method) if not asked.only or study.name in asked.only
+        )
+        for method in methods
+    }
     everything = [study for studies in by_method.values() for study in studies]
     if asked.jobs > 1:  # runs side by side must leave each other room on the GPU
         os.environ.setdefault(GPU_SHARE, f"{0.95 / asked.jobs:.3f}")
@@ -59,22 +64,13 @@ def main(words: Sequence[str] | None = None) -> int:
 
     records = run_studies(everything, options, lambda line: print(line, flush=True), keep)
     for method, studies in by_method.items():
-        _write(method, studies, records, options, places[method])
+        place = places[method]
+        done = [record for study in studies for record in records[study.name]]
+        Tables.of(done, jobs=options.jobs).write(place, [study.name for study in studies])
+        print(f"\n{write_report(method, studies, place)}", flush=True)
     if not asked.cpu and methods is METHODS:
         print(f"\n{write_summary(RESULTS)}", flush=True)
     return 1 if _incomplete(everything, records, options) else 0
-
-
-def _write(
-    method: str,
-    studies: Sequence[Study],
-    records: dict[str, list[Record]],
-    options: Options,
-    place: Path,
-) -> None:
-    done = [record for study in studies for record in records[study.name]]
-    Tables.of(done, jobs=options.jobs).write(place, [study.name for study in studies])
-    print(f"\n{write_report(method, studies, place)}", flush=True)
 
 
 def _incomplete(studies: list[Study], records: dict[str, list[Record]], options: Options) -> bool:
@@ -91,10 +87,6 @@ def _incomplete(studies: list[Study], records: dict[str, list[Record]], options:
     if failed:
         print(f"{failed} failed; their logs lie beside their recipes in {options.home}.")
     return done < wanted or failed > 0
-
-
-def _chosen(method: str, only: Sequence[str] | None) -> tuple[Study, ...]:
-    return tuple(study for study in studies_of(method) if not only or study.name in only)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -195,7 +195,19 @@ def run_toy(toy: Toy, arm: ToyArm, seed: int, steps: int = 0) -> ToyRun:
         if not weighed.moves:
             continue
         clipped = _update(toy, arm.recipe, world, adam, rollouts, weighed, draw)
-        row = _row(weighed, rollouts.groups_B, toy.watch) | {"policy/clipped_share": clipped}
+        values = weighed.values_B
+        moves_B = (values != 0).any(1) if values.ndim == 2 else values != 0
+        row = (
+            {
+                "kept": float(weighed.keep_B.double().mean()),
+                "kept_groups": len(torch.unique(rollouts.groups_B[weighed.keep_B]))
+                / len(torch.unique(rollouts.groups_B)),
+                "useful_groups": float(weighed.signal_B.double().mean()),
+                "trained": int((weighed.keep_B & moves_B).sum()),
+                "sampled": len(moves_B),
+                **{key: weighed.diagnostics.get(key) for key in toy.watch},
+            }
+        ) | {"policy/clipped_share": clipped}
         for key in TOTALS:
             row[key] += curves[-1][key]
         curves.append({"done": len(curves), **world.measure(), **row})
@@ -203,19 +215,6 @@ def run_toy(toy: Toy, arm: ToyArm, seed: int, steps: int = 0) -> ToyRun:
             budget = steps * len(rollouts.groups_B)
     seconds = time.process_time() - began
     return ToyRun({**_figures(toy, curves, steps), "cpu_s": seconds}, curves)
-
-
-def _row(weighed: Advantages, groups_B: Tensor, watch: Sequence[str]) -> Row:
-    values = weighed.values_B
-    moves_B = (values != 0).any(1) if values.ndim == 2 else values != 0
-    return {
-        "kept": float(weighed.keep_B.double().mean()),
-        "kept_groups": len(torch.unique(groups_B[weighed.keep_B])) / len(torch.unique(groups_B)),
-        "useful_groups": float(weighed.signal_B.double().mean()),
-        "trained": int((weighed.keep_B & moves_B).sum()),
-        "sampled": len(moves_B),
-        **{key: weighed.diagnostics.get(key) for key in watch},
-    }
 
 
 def _calibrated(recipe: Recipe, world: World, seed: int) -> PolicyState:

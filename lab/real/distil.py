@@ -135,7 +135,15 @@ def run(plan: Plan, say: Say) -> tuple[list[Row], list[str]]:
     with tempfile.TemporaryDirectory() as scratch:
         home = plan.keep or Path(scratch)
         for seed in plan.seeds:
-            for name, shown in _lessons(material).items():
+            lessons = {CONTROL: material.gold, DISTILLED: material.taught}
+            if material.more:
+                # Experts ask every task for the same fields, and the new pairs have no gold.
+                names = set(material.more[0].fields)
+                both = [*material.taught, *material.more]
+                lessons[MORE] = [
+                    msgspec.structs.replace(t, fields={k: t.fields[k] for k in names}) for t in both
+                ]
+            for name, shown in lessons.items():
                 ids = None if name == CONTROL else label_ids
                 student, learned = _train(
                     plan, teacher, _folder(home, name, seed), shown, seed, ids
@@ -147,19 +155,18 @@ def run(plan: Plan, say: Say) -> tuple[list[Row], list[str]]:
                     f"{name}, seed {seed}: accuracy {row['accuracy']:.3f} ({learned.seconds:.0f} s)"
                 )
         _add_times(rows, lm, _folder(home, DISTILLED, plan.seeds[0]), held_out, plan.sizes)
-    return rows, [_setting(plan, teacher), material.about]
-
-
-def _setting(plan: Plan, teacher: LoadedModel) -> str:
     import torch
 
     sizes = plan.sizes
     device = torch.cuda.get_device_name() if teacher.device.type == "cuda" else "CPU"
-    return (
-        f"Students of shape {sizes.student}, {sizes.steps} steps of {sizes.batch} from random "
-        f"weights, T {plan.temperature:g}, beta {plan.beta:g}, peak rate {plan.rate:g}; {device}, "
-        f"{str(teacher.dtype).removeprefix('torch.')}."
-    )
+    return rows, [
+        (
+            f"Students of shape {sizes.student}, {sizes.steps} steps of {sizes.batch} from random "
+            f"weights, T {plan.temperature:g}, beta {plan.beta:g}, peak rate {plan.rate:g}; {device}, "
+            f"{str(teacher.dtype).removeprefix('torch.')}."
+        ),
+        material.about,
+    ]
 
 
 def _folder(home: Path, name: str, seed: int) -> Path:
@@ -213,18 +220,6 @@ def _material(
     )
     size = len(train)
     return Material(train, taught.tasks[:size], taught.tasks[size:], about)
-
-
-def _lessons(material: Material) -> dict[str, list[Task]]:
-    lessons = {CONTROL: material.gold, DISTILLED: material.taught}
-    if material.more:
-        # Experts ask every task for the same fields, and the new pairs have no gold.
-        names = set(material.more[0].fields)
-        both = [*material.taught, *material.more]
-        lessons[MORE] = [
-            msgspec.structs.replace(t, fields={k: t.fields[k] for k in names}) for t in both
-        ]
-    return lessons
 
 
 def _train(
