@@ -48,20 +48,15 @@ class Blobs:
         if kind is None:
             raise UserError(f"{foreign_kind(data)}: no image or sound known here; expected {KNOWN}")
         if len(data) > MAX_BYTES:
-            raise UserError(
-                f"a file of {len(data):,} bytes ({kind}); expected at most {MAX_BYTES:,}. Make it "
-                "smaller"
-            )
+            raise UserError(f"{kind} of more than {MAX_BYTES:,} bytes; make it smaller")
         sha256 = self._put(data)
         return AudioPart(sha256, kind) if kind in AUDIO_TYPES else ImagePart(sha256, kind)
 
     def add_file(self, path: str | Path) -> MediaPart:
         """Store an image or a sound of a file."""
-        raw, _, size = open_source(Path(path).expanduser(), "an image or a sound")
+        raw, _, _ = open_source(Path(path).expanduser(), "an image or a sound")
         with raw:
             data = raw.read(MAX_BYTES + 1)
-        if size > MAX_BYTES:
-            raise UserError(f"{path} has {size:,} bytes; expected at most {MAX_BYTES:,}")
         try:
             return self.add(data)
         except UserError as error:

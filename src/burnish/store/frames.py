@@ -275,31 +275,25 @@ def list_runs(folder: Path) -> list[RunInfo]:
 
 def find_run(folder: Path, reference: str) -> Path:
     """The run folder that a name, the beginning of a name, or a path means."""
-    as_path = Path(reference)
-    try:
-        if (as_path / manifest.FILE).is_file():
-            return as_path
-    except OSError:  # longer than any path can be
-        raise UserError(
-            f"no run '{reference[:40]}'... ({len(reference)} characters): the name is too long for a "
-            "file or folder; expected the name or the folder of a run."
-        ) from None
+    with contextlib.suppress(OSError):  # longer than any path can be
+        if (Path(reference) / manifest.FILE).is_file():
+            return Path(reference)
     names = [run.name for run in _run_folders(folder)]
     if reference in names:
         return folder / reference
     fitting = [name for name in names if reference and name.startswith(reference)]
     if len(fitting) == 1:
         return folder / fitting[0]
+    shown = reference[:80]
     if fitting:
-        raise UserError(
-            f"'{reference}' means several runs in {folder}: {', '.join(fitting)}. "
-            "Give more of the name."
-        )
-    if not names:
-        raise UserError(f"no run '{reference}': {folder} holds no runs. Start one: burnish train.")
-    few = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
-    hint = did_you_mean(reference, names) or f" Runs there: {few}."
-    raise UserError(f"no run '{reference}' in {folder}.{hint}")
+        line = f"'{shown}' means several runs in {folder}: {', '.join(fitting)}. Give more of the name."
+    elif not names:
+        line = f"no run '{shown}': {folder} holds no runs. Start one: burnish train."
+    else:
+        few = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+        hint = did_you_mean(reference, names) or f" Runs there: {few}."
+        line = f"no run '{shown}' in {folder}.{hint}"
+    raise UserError(line)
 
 
 def _run_folders(folder: Path) -> list[Path]:

@@ -13,6 +13,7 @@ from msgspec import Struct
 from burnish.arguments import as_text
 from burnish.errors import StoreError, UserError
 from burnish.numbers import grouped
+from burnish.store import manifest
 from burnish.store.blobs import Blobs
 from burnish.store.database import APPEND_ONLY, OF_TASK, Database, Row
 from burnish.store.durable import is_held
@@ -113,6 +114,14 @@ class RunSummary(Struct, frozen=True):
     """What the run said as it finished."""
     end: RunEnd
     """Why it is not finished, where it is not."""
+
+
+def manifest_of(folder: Path) -> Manifest:
+    """The manifest of a run whose database is there."""
+    about = manifest.read(folder)
+    if not (folder / DATABASE).is_file():
+        raise StoreError(f"{folder} has no {DATABASE}; the run's samples are gone.")
+    return about
 
 
 class RunReader:

@@ -31,7 +31,7 @@ from burnish.store.blobs import held_messages, shared_blobs
 from burnish.store.database import Database, Row
 from burnish.store.durable import WriterLock, store_errors, sync
 from burnish.store.manifest import Manifest, now
-from burnish.store.reader import DATABASE, LOCK, RunReader, RunStatus
+from burnish.store.reader import DATABASE, LOCK, RunReader, RunStatus, manifest_of
 from burnish.store.sample import (
     COLUMNS,
     EVIDENCE_COLUMNS,
@@ -107,9 +107,7 @@ class RunStore(RunReader):
     @classmethod
     def open(cls, folder: Path, *, read_only: bool = False) -> RunStore:
         """An existing run, to go on writing it (one process at a time) or only to read."""
-        about = manifest.read(folder)
-        if not (folder / DATABASE).is_file():
-            raise StoreError(f"{folder} has no {DATABASE}; the run's samples are gone.")
+        about = manifest_of(folder)
         with ExitStack() as undo:
             lock = None
             if not read_only:
@@ -131,8 +129,6 @@ class RunStore(RunReader):
 
     def discard(self) -> None:
         """Take the run out of its folder, for one that came to nothing; other files stay."""
-        if self._lock is None:
-            raise StoreError(f"{self.folder}: cannot discard the run: it was opened only to read.")
         self._database.close()
         with ExitStack() as last, store_errors(f"discard the run {self.folder}", self.folder):
             last.callback(self.close)

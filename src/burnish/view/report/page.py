@@ -1,4 +1,4 @@
-"""A report as one HTML file that opens anywhere: no script, no request, light and dark.
+"""A report as one HTML file that opens anywhere (no script, no request), or as Markdown.
 
 Everything that came from a model, a judge or a person is escaped on its way into the page.
 """
@@ -12,13 +12,16 @@ from html import escape
 from pathlib import Path
 
 from burnish.intervals import interval_text
+from burnish.step_warnings import WARNING
 from burnish.texts import counted
 from burnish.view.audit import Audit, Finding
-from burnish.view.curves import HeldOutPoint
+from burnish.view.curves import HeldOutPoint, text_plot
 from burnish.view.report.contents import RunReport, Shown
 
 LONGEST = 1200
 """Characters of one text that are shown."""
+LONGEST_TEXT = 600
+"""In Markdown."""
 FINDINGS = 6
 
 
@@ -195,9 +198,9 @@ def html_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return f'<div class="scroll"><table>{top}<tbody>{body}</tbody></table></div>' if body else ""
 
 
-def _cut(text: str) -> str:
-    rest = len(text) - LONGEST
-    return text if rest <= 0 else f"{text[:LONGEST]} ... ({rest:,} characters more)"
+def _cut(text: str, most: int = LONGEST) -> str:
+    rest = len(text) - most
+    return text if rest <= 0 else f"{text[:most]} ... ({rest:,} characters more)"
 
 
 Points = Sequence[tuple[float, float]]
@@ -307,3 +310,114 @@ def _ends(place: _Frame) -> list[tuple[float, str]]:
     if place.first == place.last:
         return [(place.first, "middle")]
     return [(place.first, "start"), (place.last, "end")]
+
+
+def markdown(report: RunReport) -> str:
+    """For issues, papers and pull requests."""
+    summary = report.summary
+    of = f" of {report.planned}" if report.planned else ""
+    told = [f"- {_plain(event.message)}" for event in report.events if event.kind == WARNING]
+    rows = [
+        (str(p.step), f"{p.value:.3f}", f"{p.low:.3f} to {p.high:.3f}", str(p.prompts))
+        for p in report.curves.held_out
+    ]
+    parts = [
+        f"# {_plain(report.name)}",
+        f"{summary.status.value}, {summary.steps}{of} steps, started {report.created} UTC.",
+        _block(report.command),
+        *(
+            ["## Held out", _table(("step", "score", "95 % interval", "prompts"), rows)]
+            if rows
+            else []
+        ),
+        *_plots(report),
+        *_facts(report),
+        *(["## Warnings", "\n".join(told)] if told else []),
+        *_audit_text(report),
+        *_answer_texts("Best of the last steps", report.best),
+        *_answer_texts("Worst of the last steps", report.worst),
+        *_answer_texts("Without a value", report.failed),
+        "## Versions",
+        _table(("", ""), [row for row in (*report.versions, *report.hashes) if row[1]]),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _plots(report: RunReport) -> list[str]:
+    curves = report.curves
+    lines = {"reward": curves.reward or next(iter(curves.parts.values()), [])}
+    lines |= {"mean length (tokens)": curves.length, "entropy (nats)": curves.entropy}
+    drawn = [
+        f"{title}\n{text_plot(points, width=64, height=7)}"
+        for title, points in lines.items()
+        if len(points) > 1
+    ]
+    return ["## Curves", *(_block(plot) for plot in drawn)] if drawn else []
+
+
+def _facts(report: RunReport) -> list[str]:
+    if not report.facts:
+        return []
+    return ["## Forecast and fact", _table(("", "forecast", "came"), report.facts)]
+
+
+def _audit_text(report: RunReport) -> list[str]:
+    audit = report.audit
+    parts = [
+        "## Audit",
+        "What moved and was paid, the strongest first. An audit, not an alarm: learning moves "
+        "things too.",
+    ]
+    if audit.note:
+        parts.append(_plain(audit.note))
+    elif not audit.findings:
+        parts.append("Nothing stands out.")
+    parts += [
+        f"- **{_plain(f.title)}** ({f.strength:.2f}): {_plain(f.text)} "
+        f"{', '.join(map(_code, f.samples[:3]))}"
+        for f in audit.findings[:FINDINGS]
+    ]
+    if audit.gold is not None:
+        parts.append(f"- **Reward and gold score**: {_plain(audit.gold.text)}")
+    return parts
+
+
+def _answer_texts(title: str, answers: Sequence[Shown]) -> list[str]:
+    if not answers:
+        return []
+    parts = [f"## {title}"]
+    for answer in answers:
+        parts += [
+            f"### {_code(answer.name)}: {_plain(answer.reward)}",
+            _block(_cut(answer.prompt, LONGEST_TEXT)),
+            _block(_cut(answer.response, LONGEST_TEXT)),
+            _table(("reward", "value", "why"), answer.parts),
+        ]
+    return parts
+
+
+def _block(text: str) -> str:
+    """A fence that is longer than any run of backticks inside."""
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}\n{text}\n{fence}"
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    lines += [f"| {' | '.join(_plain(str(cell)) for cell in row)} |" for row in rows]
+    return "\n".join(lines)
+
+
+def _plain(text: str) -> str:
+    """One line without marks that Markdown or HTML would read."""
+    line = " ".join(text.split())
+    for mark in "\\`*_[]<>|":
+        line = line.replace(mark, f"\\{mark}")
+    return line
+
+
+def _code(text: str) -> str:
+    """One line between backticks, which it cannot end."""
+    return f"`{' '.join(text.replace('`', ' ').split())}`"
