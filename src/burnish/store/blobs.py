@@ -66,11 +66,9 @@ class Blobs:
         """The bytes of a part; a damaged or foreign file is an error, never an answer."""
         data = self.bytes_of(part.sha256)
         # The type comes with the message, not with the bytes: both must agree.
-        if (found := media_type_of(data)) != part.media_type:
-            raise StoreError(
-                f"{self.path(part.sha256)} is {found or 'no image or sound'}; its message says "
-                f"{part.media_type}"
-            )
+        if (found := media_type_of(data) or "no image or sound") != part.media_type:
+            path = self.path(part.sha256)
+            raise StoreError(f"{path} is {found}; its message says {part.media_type}")
         return data
 
     def bytes_of(self, sha256: str) -> bytes:

@@ -90,9 +90,7 @@ class RunStore(RunReader):
             lock = WriterLock(folder / LOCK)
             undo.callback(lock.release)
             if (folder / manifest.FILE).exists():
-                raise StoreError(
-                    f"{folder} already holds a run. Resume it or choose another run name."
-                )
+                raise StoreError(f"{folder} already holds a run. Resume it or choose another name.")
             about = manifest.make(
                 config, origins, config_hash=config_hash, data_hash=data_hash, recipe=recipe
             )
@@ -115,7 +113,10 @@ class RunStore(RunReader):
                 undo.callback(lock.release)
             database = Database(folder / DATABASE, read_only=read_only)
             undo.callback(database.close)
-            RunReader(folder, database, about).check_identity()
+            found = RunReader(folder, database, about).identity
+            if about.store not in ("", found):
+                other = f"that of another run (begun {found or 'never'}; expected {about.store})"
+                raise StoreError(f"{folder / DATABASE} is {other}. Put this run's own file back.")
             store = cls(folder, database, about, lock)
             undo.pop_all()
         return store
@@ -289,10 +290,8 @@ class RunStore(RunReader):
             raise StoreError(f"{self.folder}: cannot {doing}: the run was opened only to read.")
         # SQLite would go on writing into a file that no longer has a name, and all would be lost.
         if not (self.folder / DATABASE).is_file():
-            raise StoreError(
-                f"{self.folder}: cannot {doing}: {DATABASE} is gone; was the folder moved or removed "
-                "while the run was writing it?"
-            )
+            line = f"{DATABASE} is gone; was the folder moved or removed meanwhile?"
+            raise StoreError(f"{self.folder}: cannot {doing}: {line}")
         with self._database.transaction(doing) as connection:
             new = self._new = Counter()
             yield connection
@@ -322,11 +321,9 @@ def _check_same(where: str, name: str, before: Any, after: Any) -> None:
         was, came = (
             text if len(text) <= 80 else f"{text[:77]}..." for text in map(repr, (before, after))
         )
-        raise StoreError(
-            f"run diverged at {where}: '{name}' is stored as {was} and came again as {came}. The "
-            "same config, data and machine give the same numbers; start a new run if one of them "
-            "changed."
-        )
+        both = f"'{name}' is stored as {was} and came again as {came}"
+        hint = "Start a new run if the config, the data or the machine changed."
+        raise StoreError(f"run diverged at {where}: {both}. {hint}")
 
 
 def _numbers(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
