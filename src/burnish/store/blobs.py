@@ -92,14 +92,10 @@ class Blobs:
         """Copy the media of some messages from another folder; what is here whole already stays."""
         wanted = {part.sha256: part for message in messages for part in message.media}
         for sha256, part in wanted.items():
-            if not self._is_whole(sha256):
+            try:
+                self.bytes_of(sha256)
+            except StoreError:
                 self._put(source.read(part))
-
-    def _is_whole(self, sha256: str) -> bool:
-        try:
-            return self.holds(sha256) and bool(self.bytes_of(sha256))
-        except StoreError:
-            return False
 
     def _put(self, data: bytes) -> str:
         sha256 = hashlib.sha256(data).hexdigest()
