@@ -293,7 +293,8 @@ class RunStore(RunReader):
             line = f"{DATABASE} is gone; was the folder moved or removed meanwhile?"
             raise StoreError(f"{self.folder}: cannot {doing}: {line}")
         with self._database.transaction(doing) as connection:
-            new = self._new = Counter()
+            self._new = Counter()
+            new = self._new
             yield connection
         if self._rows is not None:
             self._rows.update(new)
