@@ -28,7 +28,23 @@ RESULTS = Path(__file__).resolve().parent
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run what is asked for; 1 where a run failed or was left out."""
-    asked = _parser().parse_args(words)
+    parser = argparse.ArgumentParser(
+        prog="python -m lab.run",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "methods", nargs="+", choices=("all", *METHODS, *WITH_DATA), metavar="METHOD"
+    )
+    parser.add_argument("--only", nargs="+", metavar="STUDY", help="of a method with several")
+    parser.add_argument("--seeds", nargs="+", type=int, metavar="N")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at once (default 1)")
+    parser.add_argument("--cpu", action="store_true", help="a trial on a CPU, in minutes")
+    parser.add_argument("--again", action="store_true", help="repeat finished runs")
+    parser.add_argument("--minutes", type=float, default=0.0, help="begin no run after this")
+    parser.add_argument("--timeout-s", type=float, default=1800.0, help="of one process")
+    parser.add_argument("--home", type=Path, help="where the runs lie")
+    asked = parser.parse_args(words)
     methods = METHODS if "all" in asked.methods else tuple(dict.fromkeys(asked.methods))
     home = asked.home or Path("runs") / ("lab-trial" if asked.cpu else "lab")
     options = Options(
@@ -87,26 +103,6 @@ def _incomplete(studies: list[Study], records: dict[str, list[Record]], options:
     if failed:
         print(f"{failed} failed; their logs lie beside their recipes in {options.home}.")
     return done < wanted or failed > 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m lab.run",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "methods", nargs="+", choices=("all", *METHODS, *WITH_DATA), metavar="METHOD"
-    )
-    parser.add_argument("--only", nargs="+", metavar="STUDY", help="of a method with several")
-    parser.add_argument("--seeds", nargs="+", type=int, metavar="N")
-    parser.add_argument("--jobs", type=int, default=1, help="runs at once (default 1)")
-    parser.add_argument("--cpu", action="store_true", help="a trial on a CPU, in minutes")
-    parser.add_argument("--again", action="store_true", help="repeat finished runs")
-    parser.add_argument("--minutes", type=float, default=0.0, help="begin no run after this")
-    parser.add_argument("--timeout-s", type=float, default=1800.0, help="of one process")
-    parser.add_argument("--home", type=Path, help="where the runs lie")
-    return parser
 
 
 if __name__ == "__main__":

@@ -214,7 +214,21 @@ def run_toy(toy: Toy, arm: ToyArm, seed: int, steps: int = 0) -> ToyRun:
         if toy.equal_rollouts:
             budget = steps * len(rollouts.groups_B)
     seconds = time.process_time() - began
-    return ToyRun({**_figures(toy, curves, steps), "cpu_s": seconds}, curves)
+    at_steps = next((row for row in curves if row["done"] == steps), curves[-1])
+    found: Row = {key: value for key, value in at_steps.items() if key != "done"}
+    tail = [row for row in curves[1:] if row["done"] <= steps][-TAIL:]
+    for key in ("policy/clipped_share", "kept", "kept_groups", "useful_groups", *toy.watch):
+        known = [row[key] for row in tail if row.get(key) is not None]
+        found[key] = sum(known) / len(known) if known else None
+    start = {key: value for key, value in curves[0].items() if key not in TOTALS}
+    found |= {f"start/{key}": value for key, value in start.items() if key != "done"}
+    if toy.equal_rollouts:
+        last = curves[-1]
+        found["at_equal_rollouts"] = last[toy.equal_rollouts]
+        found |= {f"{key}_at_equal_rollouts": last[key] for key in ("done", *TOTALS)}
+    if toy.figures is not None:
+        found |= toy.figures([row for row in curves if row["done"] <= steps])
+    return ToyRun({**found, "cpu_s": seconds}, curves)
 
 
 def _calibrated(recipe: Recipe, world: World, seed: int) -> PolicyState:
@@ -285,21 +299,3 @@ def _update(
             adam.step()
             shares.append(float(found.clipped_share))
     return sum(shares) / len(shares) if shares else 0.0
-
-
-def _figures(toy: Toy, curves: Sequence[Row], steps: int) -> Row:
-    at_steps = next((row for row in curves if row["done"] == steps), curves[-1])
-    found: Row = {key: value for key, value in at_steps.items() if key != "done"}
-    tail = [row for row in curves[1:] if row["done"] <= steps][-TAIL:]
-    for key in ("policy/clipped_share", "kept", "kept_groups", "useful_groups", *toy.watch):
-        known = [row[key] for row in tail if row.get(key) is not None]
-        found[key] = sum(known) / len(known) if known else None
-    start = {key: value for key, value in curves[0].items() if key not in TOTALS}
-    found |= {f"start/{key}": value for key, value in start.items() if key != "done"}
-    if toy.equal_rollouts:
-        last = curves[-1]
-        found["at_equal_rollouts"] = last[toy.equal_rollouts]
-        found |= {f"{key}_at_equal_rollouts": last[key] for key in ("done", *TOTALS)}
-    if toy.figures is not None:
-        found |= toy.figures([row for row in curves if row["done"] <= steps])
-    return found

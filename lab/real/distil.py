@@ -282,7 +282,22 @@ def _add_times(
 
 def main(words: Sequence[str] | None = None) -> int:
     """Teach, train, measure and write."""
-    asked = _parser().parse_args(words)
+    parser = argparse.ArgumentParser(
+        prog="python -m lab.real.distil",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("teacher", metavar="TEACHER_FOLDER")
+    parser.add_argument("--task", choices=TASKS, required=True)
+    parser.add_argument("--student", choices=("12m", "18m", "trial"))
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--pairs", type=int, help="prompts of search that only the teacher grades")
+    parser.add_argument("--seeds", nargs="+", type=int, metavar="N")
+    parser.add_argument("--cpu", action="store_true", help="a trial on a CPU")
+    parser.add_argument("--data", type=Path, default=DATA, help="files of lab.real.prepare")
+    parser.add_argument("--keep", type=Path, help="leave the students in this folder")
+    parser.add_argument("--out", type=Path, help="where the results go")
+    asked = parser.parse_args(words)
     base = TRIAL if asked.cpu else GPU
     given = {"student": asked.student, "steps": asked.steps, "pairs": asked.pairs}
     sizes = Sizes(**{**vars(base), **{k: v for k, v in given.items() if v is not None}})
@@ -309,25 +324,6 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     print(f"\n{write_table(place, plan.task, rows, notes, command, sizes.batches)}")
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m lab.real.distil",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("teacher", metavar="TEACHER_FOLDER")
-    parser.add_argument("--task", choices=TASKS, required=True)
-    parser.add_argument("--student", choices=("12m", "18m", "trial"))
-    parser.add_argument("--steps", type=int)
-    parser.add_argument("--pairs", type=int, help="prompts of search that only the teacher grades")
-    parser.add_argument("--seeds", nargs="+", type=int, metavar="N")
-    parser.add_argument("--cpu", action="store_true", help="a trial on a CPU")
-    parser.add_argument("--data", type=Path, default=DATA, help="files of lab.real.prepare")
-    parser.add_argument("--keep", type=Path, help="leave the students in this folder")
-    parser.add_argument("--out", type=Path, help="where the results go")
-    return parser
 
 
 if __name__ == "__main__":
