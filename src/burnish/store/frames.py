@@ -23,7 +23,7 @@ import contextlib
 import csv
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -177,10 +177,14 @@ def decode_cells(record: dict[str, Any]) -> dict[str, Any]:
     return record
 
 
+def _one_of(word: str, allowed: Collection[str], line: str) -> None:
+    if word not in allowed:
+        hint = did_you_mean(word, allowed)
+        raise UserError(f"{line}; expected one of {', '.join(allowed)}.{hint}")
+
+
 def _frame(columns: Sequence[str], rows: Iterable[Sequence[Any]], form: Form) -> Any:
-    if form not in FORMS:
-        hint = did_you_mean(form, FORMS)
-        raise UserError(f"form is '{form}'; expected pandas or arrow.{hint}")
+    _one_of(form, FORMS, f"form is '{form}'")
     found = list(rows)
     lists = {name: [row[place] for row in found] for place, name in enumerate(columns)}
     if form == "arrow":
@@ -327,14 +331,9 @@ def export(
 
     `raw` keeps texts in a CSV file that a spreadsheet would run as formulas.
     """
-    writer = _write_raw_csv if raw and path.suffix == ".csv" else _WRITERS.get(path.suffix)
-    if writer is None:
-        known = ", ".join(_WRITERS)
-        hint = did_you_mean(path.suffix, _WRITERS)
-        raise UserError(f"{path}: unknown format '{path.suffix}'; expected one of {known}.{hint}")
-    if what not in ("samples", "metrics"):
-        hint = did_you_mean(what, ("samples", "metrics"))
-        raise UserError(f"cannot export '{what}'; expected samples or metrics.{hint}")
+    _one_of(path.suffix, _WRITERS, f"{path}: unknown format '{path.suffix}'")
+    _one_of(what, ("samples", "metrics"), f"cannot export '{what}'")
+    writer = _write_raw_csv if raw and path.suffix == ".csv" else _WRITERS[path.suffix]
     if isinstance(run, RunReader):
         return _export(run, path, what, writer)
     with RunStore.open(run, read_only=True) as store:
