@@ -287,7 +287,9 @@ def _check_exact(value: Any, where: str) -> None:
         raise ValueError(f"{where} is {value}; expected a finite number or None")
     elif value is not None and not isinstance(value, str | int | float):
         kind = type(value).__name__
-        raise ValueError(f"{where} is of type {kind}; expected text, numbers, lists, text keys")
+        raise ValueError(
+            f"{where} is of type {kind}; expected text, numbers, lists or dicts of text keys"
+        )
     for key, one in inner:
         _check_exact(one, f"{where}[{key!r}]")
 
