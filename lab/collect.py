@@ -34,26 +34,36 @@ Row = dict[str, Any]
 def collect(folder: Path) -> tuple[Row, list[Row]]:
     """The figures of a finished run, and its curves by the number of steps done."""
     with RunStore.open(folder, read_only=True) as store:
-        curves = _curves(store)
-        return _figures(store, curves), curves
-
-
-def _curves(store: RunStore) -> list[Row]:
-    rows: dict[int, Row] = {}
-    for name, points in store.metrics().items():
-        if name in CURVES or name.startswith(PREFIXES):
-            for step, value in points:
-                rows.setdefault(step + 1, {"done": step + 1})[name] = value
-    for step, (tokens, share) in trained(store).items():
-        row = rows[step + 1]
-        has_moved = bool(row.get("optimiser/updates"))
-        row["trained_tokens"] = tokens if has_moved else 0
-        row["trained_share"] = share if has_moved else 0.0
-    for evaluation in store.evaluations("held_out"):
-        score = evaluation.summary["score"]
-        row = rows.setdefault(evaluation.step, {"done": evaluation.step})
-        row["score"] = score[0] if score else None
-    return [rows[done] for done in sorted(rows)]
+        rows: dict[int, Row] = {}
+        for name, points in store.metrics().items():
+            if name in CURVES or name.startswith(PREFIXES):
+                for step, value in points:
+                    rows.setdefault(step + 1, {"done": step + 1})[name] = value
+        for step, (tokens, share) in trained(store).items():
+            row = rows[step + 1]
+            has_moved = bool(row.get("optimiser/updates"))
+            row["trained_tokens"] = tokens if has_moved else 0
+            row["trained_share"] = share if has_moved else 0.0
+        for evaluation in store.evaluations("held_out"):
+            score = evaluation.summary["score"]
+            row = rows.setdefault(evaluation.step, {"done": evaluation.step})
+            row["score"] = score[0] if score else None
+        curves = [rows[done] for done in sorted(rows)]
+        steps = [row for row in curves if "time/step_s" in row]
+        scores = [row["score"] for row in curves if row.get("score") is not None]
+        figures: Row = {
+            "score_start": scores[0] if scores else None,
+            "score_end": scores[-1] if scores else None,
+            "score_mean": _mean(scores),
+            "reward_mean": _mean(row.get("reward/total") for row in steps),
+            "trained_tokens": sum(row.get("trained_tokens", 0) for row in steps),
+            "train_s": sum(row["time/step_s"] for row in steps),
+            "step_s": statistics.median(row["time/step_s"] for row in steps),
+            "steps": len(steps),
+        }
+        for name in sorted({name for row in steps for name in row} - {"done", "score"}):
+            figures[f"last{TAIL}/{name}"] = _mean(row.get(name) for row in steps[-TAIL:])
+        return {**figures, **_parts(store)}, curves
 
 
 class Trained(NamedTuple):
@@ -87,24 +97,6 @@ def trained(store: RunStore) -> dict[int, Trained]:
         step: Trained(passes * sum(tokens), sum(t > 0 for t in tokens) / len(tokens))
         for step, tokens in found.items()
     }
-
-
-def _figures(store: RunStore, curves: list[Row]) -> Row:
-    steps = [row for row in curves if "time/step_s" in row]
-    scores = [row["score"] for row in curves if row.get("score") is not None]
-    figures: Row = {
-        "score_start": scores[0] if scores else None,
-        "score_end": scores[-1] if scores else None,
-        "score_mean": _mean(scores),
-        "reward_mean": _mean(row.get("reward/total") for row in steps),
-        "trained_tokens": sum(row.get("trained_tokens", 0) for row in steps),
-        "train_s": sum(row["time/step_s"] for row in steps),
-        "step_s": statistics.median(row["time/step_s"] for row in steps),
-        "steps": len(steps),
-    }
-    for name in sorted({name for row in steps for name in row} - {"done", "score"}):
-        figures[f"last{TAIL}/{name}"] = _mean(row.get(name) for row in steps[-TAIL:])
-    return {**figures, **_parts(store)}
 
 
 def _parts(store: RunStore) -> Row:

@@ -70,12 +70,11 @@ def _panel(axis: Any, study: Study, rows: Sequence[Row], panel: str) -> None:
         low, high = [min(y) for y in ys], [max(y) for y in ys]
         axis.fill_between(xs, low, high, alpha=0.15, color=line.get_color(), linewidth=0)
     axis.set_xlabel("trained tokens" if by_tokens else "steps", fontsize=8)
-    axis.set_ylabel(LABELS.get(panel) or _reward_label(panel), fontsize=8)
+    axis.set_ylabel(
+        LABELS.get(panel) or f"reward: {panel.removeprefix('reward/').removesuffix('/mean')}",
+        fontsize=8,
+    )
     axis.tick_params(labelsize=7)
-
-
-def _reward_label(panel: str) -> str:
-    return f"reward: {panel.removeprefix('reward/').removesuffix('/mean')}"
 
 
 def _path(run: Sequence[Row], panel: str, by_tokens: bool) -> list[tuple[float, float]]:

@@ -27,19 +27,17 @@ def write_recipe(file: Path, recipe: str, overrides: Mapping[str, Any]) -> str:
     source = find_recipe(recipe)
     words = [f"{key}={toml_value(value)}" for key, value in overrides.items()]
     with _ONE_AT_A_TIME:
-        words = [*_own_stages(source, overrides), *words]
+        config = load(Config, source).value
+        stages = [] if "stages" in overrides else config.stages
+        words = [
+            *[f"stages.{i}.steps={config.stage_steps(stage)}" for i, stage in enumerate(stages)],
+            *words,
+        ]
         resolved = load(Config, source, words)
         portable = dataclasses.replace(resolved, value=rooted(resolved.value, source.parent))
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(f"# burnish train {file.name}\n{render(portable)}", encoding="utf-8")
     return resolved.digest(FREE)
-
-
-def _own_stages(source: Path, overrides: Mapping[str, Any]) -> list[str]:
-    """The recipe's stages at their full length, however few steps a study gives the run."""
-    config = load(Config, source).value
-    stages = [] if "stages" in overrides else config.stages
-    return [f"stages.{i}.steps={config.stage_steps(stage)}" for i, stage in enumerate(stages)]
 
 
 def start_settings(study: Study, sizes: Sizes) -> dict[str, Any]:

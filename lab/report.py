@@ -49,10 +49,19 @@ def _section(study: Study, tables: Tables) -> str:
     columns = columns_of(study, runs)
     finished = [row for row in runs if row["status"] == "finished"]
     jobs = max((row["jobs"] for row in runs if row.get("jobs")), default=1)
+    present = {row["arm"] for row in runs}
+    arms = [name for name in (START_ARM, *(arm.name for arm in study.arms)) if name in present]
+    body = []
+    for arm in arms:
+        seeds = sum(row["arm"] == arm and row["status"] == "finished" for row in runs)
+        means = [spread(list(by_seed(runs, arm, c.key).values())) for c in columns]
+        label = "the start model" if arm == START_ARM else arm
+        shown = [cell(found, c.digits) for found, c in zip(means, columns, strict=True)]
+        body.append([label, str(seeds), *shown])
     parts = [
         f"## {study.name}\n",
         f"{study.about}\n",
-        _means(study, runs, columns),
+        table(["arm", "seeds", *(column.label for column in columns)], body),
         f"\nMinus `{study.arms[0].name}`, paired by seed (in brackets: seeds above / below 0):\n",
         _changes(study, runs, columns),
         "\nMean ± standard deviation over seeds; the seeds themselves are in `runs.csv`. Entropy, "
@@ -93,19 +102,6 @@ def columns_of(study: Study, runs: Sequence[Row]) -> list[Column]:
     first = [column for column in (*study.columns, *extra) if column.key in known]
     rest = [c for key, c in ordered.items() if key in known and c not in first]
     return [*first, *rest]
-
-
-def _means(study: Study, runs: Sequence[Row], columns: Sequence[Column]) -> str:
-    present = {row["arm"] for row in runs}
-    arms = [name for name in (START_ARM, *(arm.name for arm in study.arms)) if name in present]
-    body = []
-    for arm in arms:
-        seeds = sum(row["arm"] == arm and row["status"] == "finished" for row in runs)
-        means = [spread(list(by_seed(runs, arm, c.key).values())) for c in columns]
-        label = "the start model" if arm == START_ARM else arm
-        shown = [cell(found, c.digits) for found, c in zip(means, columns, strict=True)]
-        body.append([label, str(seeds), *shown])
-    return table(["arm", "seeds", *(column.label for column in columns)], body)
 
 
 def _changes(study: Study, runs: Sequence[Row], columns: Sequence[Column]) -> str:

@@ -28,7 +28,23 @@ RESULTS = Path(__file__).resolve().parent
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run what is asked for; 1 where a run failed or was left out."""
-    asked = _parser().parse_args(words)
+    parser = argparse.ArgumentParser(
+        prog="python -m lab.run",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "methods", nargs="+", choices=("all", *METHODS, *WITH_DATA), metavar="METHOD"
+    )
+    parser.add_argument("--only", nargs="+", metavar="STUDY", help="of a method with several")
+    parser.add_argument("--seeds", nargs="+", type=int, metavar="N")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at once (default 1)")
+    parser.add_argument("--cpu", action="store_true", help="a trial on a CPU, in minutes")
+    parser.add_argument("--again", action="store_true", help="repeat finished runs")
+    parser.add_argument("--minutes", type=float, default=0.0, help="begin no run after this")
+    parser.add_argument("--timeout-s", type=float, default=1800.0, help="of one process")
+    parser.add_argument("--home", type=Path, help="where the runs lie")
+    asked = parser.parse_args(words)
     methods = METHODS if "all" in asked.methods else tuple(dict.fromkeys(asked.methods))
     home = asked.home or Path("runs") / ("lab-trial" if asked.cpu else "lab")
     options = Options(
@@ -40,7 +56,12 @@ def main(words: Sequence[str] | None = None) -> int:
         minutes=asked.minutes,
         timeout_s=asked.timeout_s,
     )
-    by_method = {method: _chosen(method, asked.only) for method in methods}
+    by_method = {
+        method: tuple(
+            study for study in studies_of(method) if not asked.only or study.name in asked.only
+        )
+        for method in methods
+    }
     everything = [study for studies in by_method.values() for study in studies]
     if asked.jobs > 1:  # runs side by side must leave each other room on the GPU
         os.environ.setdefault(GPU_SHARE, f"{0.95 / asked.jobs:.3f}")
@@ -59,22 +80,13 @@ def main(words: Sequence[str] | None = None) -> int:
 
     records = run_studies(everything, options, lambda line: print(line, flush=True), keep)
     for method, studies in by_method.items():
-        _write(method, studies, records, options, places[method])
+        place = places[method]
+        done = [record for study in studies for record in records[study.name]]
+        Tables.of(done, jobs=options.jobs).write(place, [study.name for study in studies])
+        print(f"\n{write_report(method, studies, place)}", flush=True)
     if not asked.cpu and methods is METHODS:
         print(f"\n{write_summary(RESULTS)}", flush=True)
     return 1 if _incomplete(everything, records, options) else 0
-
-
-def _write(
-    method: str,
-    studies: Sequence[Study],
-    records: dict[str, list[Record]],
-    options: Options,
-    place: Path,
-) -> None:
-    done = [record for study in studies for record in records[study.name]]
-    Tables.of(done, jobs=options.jobs).write(place, [study.name for study in studies])
-    print(f"\n{write_report(method, studies, place)}", flush=True)
 
 
 def _incomplete(studies: list[Study], records: dict[str, list[Record]], options: Options) -> bool:
@@ -91,30 +103,6 @@ def _incomplete(studies: list[Study], records: dict[str, list[Record]], options:
     if failed:
         print(f"{failed} failed; their logs lie beside their recipes in {options.home}.")
     return done < wanted or failed > 0
-
-
-def _chosen(method: str, only: Sequence[str] | None) -> tuple[Study, ...]:
-    return tuple(study for study in studies_of(method) if not only or study.name in only)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m lab.run",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "methods", nargs="+", choices=("all", *METHODS, *WITH_DATA), metavar="METHOD"
-    )
-    parser.add_argument("--only", nargs="+", metavar="STUDY", help="of a method with several")
-    parser.add_argument("--seeds", nargs="+", type=int, metavar="N")
-    parser.add_argument("--jobs", type=int, default=1, help="runs at once (default 1)")
-    parser.add_argument("--cpu", action="store_true", help="a trial on a CPU, in minutes")
-    parser.add_argument("--again", action="store_true", help="repeat finished runs")
-    parser.add_argument("--minutes", type=float, default=0.0, help="begin no run after this")
-    parser.add_argument("--timeout-s", type=float, default=1800.0, help="of one process")
-    parser.add_argument("--home", type=Path, help="where the runs lie")
-    return parser
 
 
 if __name__ == "__main__":

@@ -195,27 +195,40 @@ def run_toy(toy: Toy, arm: ToyArm, seed: int, steps: int = 0) -> ToyRun:
         if not weighed.moves:
             continue
         clipped = _update(toy, arm.recipe, world, adam, rollouts, weighed, draw)
-        row = _row(weighed, rollouts.groups_B, toy.watch) | {"policy/clipped_share": clipped}
+        values = weighed.values_B
+        moves_B = (values != 0).any(1) if values.ndim == 2 else values != 0
+        row = (
+            {
+                "kept": float(weighed.keep_B.double().mean()),
+                "kept_groups": len(torch.unique(rollouts.groups_B[weighed.keep_B]))
+                / len(torch.unique(rollouts.groups_B)),
+                "useful_groups": float(weighed.signal_B.double().mean()),
+                "trained": int((weighed.keep_B & moves_B).sum()),
+                "sampled": len(moves_B),
+                **{key: weighed.diagnostics.get(key) for key in toy.watch},
+            }
+        ) | {"policy/clipped_share": clipped}
         for key in TOTALS:
             row[key] += curves[-1][key]
         curves.append({"done": len(curves), **world.measure(), **row})
         if toy.equal_rollouts:
             budget = steps * len(rollouts.groups_B)
     seconds = time.process_time() - began
-    return ToyRun({**_figures(toy, curves, steps), "cpu_s": seconds}, curves)
-
-
-def _row(weighed: Advantages, groups_B: Tensor, watch: Sequence[str]) -> Row:
-    values = weighed.values_B
-    moves_B = (values != 0).any(1) if values.ndim == 2 else values != 0
-    return {
-        "kept": float(weighed.keep_B.double().mean()),
-        "kept_groups": len(torch.unique(groups_B[weighed.keep_B])) / len(torch.unique(groups_B)),
-        "useful_groups": float(weighed.signal_B.double().mean()),
-        "trained": int((weighed.keep_B & moves_B).sum()),
-        "sampled": len(moves_B),
-        **{key: weighed.diagnostics.get(key) for key in watch},
-    }
+    at_steps = next((row for row in curves if row["done"] == steps), curves[-1])
+    found: Row = {key: value for key, value in at_steps.items() if key != "done"}
+    tail = [row for row in curves[1:] if row["done"] <= steps][-TAIL:]
+    for key in ("policy/clipped_share", "kept", "kept_groups", "useful_groups", *toy.watch):
+        known = [row[key] for row in tail if row.get(key) is not None]
+        found[key] = sum(known) / len(known) if known else None
+    start = {key: value for key, value in curves[0].items() if key not in TOTALS}
+    found |= {f"start/{key}": value for key, value in start.items() if key != "done"}
+    if toy.equal_rollouts:
+        last = curves[-1]
+        found["at_equal_rollouts"] = last[toy.equal_rollouts]
+        found |= {f"{key}_at_equal_rollouts": last[key] for key in ("done", *TOTALS)}
+    if toy.figures is not None:
+        found |= toy.figures([row for row in curves if row["done"] <= steps])
+    return ToyRun({**found, "cpu_s": seconds}, curves)
 
 
 def _calibrated(recipe: Recipe, world: World, seed: int) -> PolicyState:
@@ -286,21 +299,3 @@ def _update(
             adam.step()
             shares.append(float(found.clipped_share))
     return sum(shares) / len(shares) if shares else 0.0
-
-
-def _figures(toy: Toy, curves: Sequence[Row], steps: int) -> Row:
-    at_steps = next((row for row in curves if row["done"] == steps), curves[-1])
-    found: Row = {key: value for key, value in at_steps.items() if key != "done"}
-    tail = [row for row in curves[1:] if row["done"] <= steps][-TAIL:]
-    for key in ("policy/clipped_share", "kept", "kept_groups", "useful_groups", *toy.watch):
-        known = [row[key] for row in tail if row.get(key) is not None]
-        found[key] = sum(known) / len(known) if known else None
-    start = {key: value for key, value in curves[0].items() if key not in TOTALS}
-    found |= {f"start/{key}": value for key, value in start.items() if key != "done"}
-    if toy.equal_rollouts:
-        last = curves[-1]
-        found["at_equal_rollouts"] = last[toy.equal_rollouts]
-        found |= {f"{key}_at_equal_rollouts": last[key] for key in ("done", *TOTALS)}
-    if toy.figures is not None:
-        found |= toy.figures([row for row in curves if row["done"] <= steps])
-    return found

@@ -25,7 +25,23 @@ POINTS = 30
 def write_toys(method: str, toys: Sequence[Toy], runs: Runs, folder: Path) -> str:
     """Write all four files; the table's text."""
     folder.mkdir(parents=True, exist_ok=True)
-    rows, curves = _rows(runs), _curves(toys, runs)
+    every = {toy.name: max(1, toy.steps // POINTS) for toy in toys}
+    rows, curves = (
+        (
+            [
+                {"study": toy, "arm": arm, "seed": seed, "status": "finished", **run.row}
+                for (toy, arm, seed), run in runs.items()
+            ]
+        ),
+        (
+            [
+                {"study": toy, "arm": arm, "seed": seed, **row}
+                for (toy, arm, seed), run in runs.items()
+                for row in run.curves
+                if row["done"] % every[toy] == 0 or row is run.curves[-1]
+            ]
+        ),
+    )
     _write(folder / "toy_runs.csv", rows)
     _write(folder / "toy_curves.csv", curves)
     seconds = sum(run.row[TIMING] for run in runs.values())
@@ -39,24 +55,6 @@ def write_toys(method: str, toys: Sequence[Toy], runs: Runs, folder: Path) -> st
     if importlib.util.find_spec("matplotlib"):
         _draw(toys, curves, folder / "toy_curves.png")
     return text
-
-
-def _rows(runs: Runs) -> list[Row]:
-    return [
-        {"study": toy, "arm": arm, "seed": seed, "status": "finished", **run.row}
-        for (toy, arm, seed), run in runs.items()
-    ]
-
-
-def _curves(toys: Sequence[Toy], runs: Runs) -> list[Row]:
-    """Every few steps and the last one; rollouts are counted from the start."""
-    every = {toy.name: max(1, toy.steps // POINTS) for toy in toys}
-    return [
-        {"study": toy, "arm": arm, "seed": seed, **row}
-        for (toy, arm, seed), run in runs.items()
-        for row in run.curves
-        if row["done"] % every[toy] == 0 or row is run.curves[-1]
-    ]
 
 
 def _section(toy: Toy, rows: Sequence[Row]) -> str:

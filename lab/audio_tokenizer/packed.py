@@ -97,7 +97,8 @@ def unpack(file: Path) -> dict[str, list[Item]]:
                 samples = _from_spectra(spectra[at : at + frames], size, scale)
                 at += frames
             else:
-                samples = _from_steps(body[at : at + size], head["step"])
+                whole = np.cumsum(np.cumsum(body[at : at + size], dtype=np.int16), dtype=np.int16)
+                samples = whole.astype(np.float32) * (head["step"] / 32768)
                 at += size
             labels = {"voice": sound["voice"]}
             items.append(Item(sound["name"], samples, sound["text"], labels))
@@ -108,11 +109,6 @@ def unpack(file: Path) -> dict[str, list[Item]]:
 def _steps(samples: NDArray[Any], step: int) -> NDArray[np.int16]:
     scaled = np.clip(np.rint(samples * 32768 / step), -32768 // step, 32767 // step)
     return np.diff(scaled.astype(np.int16), n=2, prepend=np.zeros(2, np.int16)).astype("<i2")
-
-
-def _from_steps(part: NDArray[np.int16], step: int) -> NDArray[np.float32]:
-    whole = np.cumsum(np.cumsum(part, dtype=np.int16), dtype=np.int16)
-    return whole.astype(np.float32) * (step / 32768)
 
 
 @lru_cache(maxsize=1)

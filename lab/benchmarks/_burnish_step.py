@@ -96,7 +96,12 @@ def _run(trainer: Trainer, job: StepJob) -> Result:
                 break
             began = clock(device)
     if job.watch_memory:
-        _check_full(steps, job)
+        full = job.size.prompts * job.size.samples * job.size.max_tokens
+        for number, step in enumerate(steps):
+            if step.trained_tokens != full:
+                raise RuntimeError(
+                    f"step {number} trained {step.trained_tokens} tokens; expected {full}"
+                )
     peak, kind = peak_memory(str(device), memory.read_peak())
     return Result(
         steps=steps,
@@ -148,16 +153,6 @@ def _step(
         floor_s=floor_s + update_floor(weights, job.rates, computed, trained),
         mismatch=metrics.get("mismatch/mean_abs"),
     )
-
-
-def _check_full(steps: Sequence[Step], job: StepJob) -> None:
-    """The forecast is for full rows that all move; anything less would flatter it."""
-    full = job.size.prompts * job.size.samples * job.size.max_tokens
-    for number, step in enumerate(steps):
-        if step.trained_tokens != full:
-            raise RuntimeError(
-                f"step {number} trained {step.trained_tokens} tokens; expected {full}"
-            )
 
 
 def peak_memory(device: str, seen: int = 0) -> tuple[int, str]:

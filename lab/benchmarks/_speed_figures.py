@@ -157,6 +157,10 @@ def tail(rows: Sequence[Row]) -> list[TailFigure]:
         seconds = statistics.median(row.seconds)
         full_s = statistics.median(full.seconds) if full else None
         peer_s = statistics.median(peer.seconds) if peer else None
+        notes = [row.note, peer.note if peer else "generate was not measured"]
+        spread = max(row.lengths) / statistics.median(row.lengths)
+        if spread < SPREAD:
+            notes.append(f"not a long tail: longest {spread:.1f}x the median, expected {SPREAD}x")
         figures.append(
             TailFigure(
                 dtype=row.dtype,
@@ -173,18 +177,10 @@ def tail(rows: Sequence[Row]) -> list[TailFigure]:
                 peer_ratio=peer_s / seconds if peer_s else None,
                 is_lower_bound=bool(peer and peer.measured_tokens < peer.new_tokens),
                 floor_share=row.floor_s / seconds,
-                note=_tail_note(row, peer),
+                note="; ".join(note for note in notes if note),
             )
         )
     return figures
-
-
-def _tail_note(row: Row, peer: Row | None) -> str:
-    notes = [row.note, peer.note if peer else "generate was not measured"]
-    spread = max(row.lengths) / statistics.median(row.lengths)
-    if spread < SPREAD:
-        notes.append(f"not a long tail: longest {spread:.1f}x the median, expected {SPREAD}x")
-    return "; ".join(note for note in notes if note)
 
 
 def step(size: StepSize, ours: Result, peer: PeerResult | None, note: str = "") -> StepFigure:

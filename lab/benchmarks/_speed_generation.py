@@ -89,7 +89,11 @@ def _measure(job: GenerationJob, dtype: str) -> Iterator[Row]:
 
 def _tail(job: GenerationJob, size: Tail, engine: Engine, peer: Peer) -> Iterator[Row]:
     """Rows that end by themselves, and the same rows made to run as far as the longest of them."""
-    firsts = _prompts(job, _explained(), size.rows // job.plan.samples)
+    firsts = _prompts(
+        job,
+        ArithmeticTasks(Arithmetic(level=4, instruction=EXPLAIN), seed=0),
+        size.rows // job.plan.samples,
+    )
     rows = [prompt for prompt in firsts for _ in range(job.plan.samples)]
     ends = (*engine.own_ends, *line_ends(engine.tokenizer))
     tail = engine.measure(Work("tail", rows, [size.longest] * len(rows), ends))
@@ -194,7 +198,10 @@ class Peer:
 
     def measure(self, work: Work) -> Row:
         new = max(work.budgets)
-        batch = self._padded(work.prompts)
+        width = max(map(len, work.prompts))
+        ids = [[self.pad] * (width - len(prompt)) + list(prompt) for prompt in work.prompts]
+        mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in work.prompts]
+        batch = Padded(*(torch.tensor(rows, device=self.device) for rows in (ids, mask)))
         began = clock(self.device)
         self._run(batch, 2)
         warm_up_s = clock(self.device) - began
@@ -224,12 +231,6 @@ class Peer:
         first, second = marks[1] - marks[0], marks[2] - marks[1]
         a_token = max((second - first) / 4, 1e-6)
         return max(8, int((self.job.patience_s - first) / a_token))
-
-    def _padded(self, prompts: Sequence[Prompt]) -> Padded:
-        width = max(map(len, prompts))
-        ids = [[self.pad] * (width - len(prompt)) + list(prompt) for prompt in prompts]
-        mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
-        return Padded(*(torch.tensor(rows, device=self.device) for rows in (ids, mask)))
 
     @torch.inference_mode()
     def _run(self, batch: Padded, new: int) -> None:
@@ -269,11 +270,6 @@ def _tasks(job: GenerationJob) -> TaskSet:
     if job.gsm8k:
         return build_tasks(GSM8K(path=job.gsm8k), 0, Path())
     return ArithmeticTasks(Arithmetic(level=4), seed=0)
-
-
-def _explained() -> TaskSet:
-    """Questions whose answers begin with lines of very different lengths."""
-    return ArithmeticTasks(Arithmetic(level=4, instruction=EXPLAIN), seed=0)
 
 
 def _prompts(job: GenerationJob, tasks: TaskSet, count: int) -> list[Prompt]:

@@ -1,4 +1,4 @@
-"""The reward of both programs of tiny_step.py."""
+"""The reward of `store_growth.py` and `threads.py`."""
 
 
 def has_digit(text: str) -> float:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import sys
 import tempfile
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -104,7 +103,18 @@ def main() -> None:
         except torch.OutOfMemoryError as error:
             print(error, file=sys.stderr)
             full = True
-    _write(out, job, marks, reward, full)
+    peak, kind = peak_memory(job.device)
+    times = marks.times
+    result = PeerResult(
+        seconds=[b - a for a, b in itertools.pairwise(times)],
+        tokens=reward.tokens,
+        rollouts=job.size.prompts * job.size.samples,
+        peak_bytes=peak,
+        peak_kind=kind,
+        accumulate=job.accumulate,
+        out_of_memory=full,
+    )
+    out.write_bytes(msgspec.json.encode(result))
 
 
 def _config(job: StepJob, place: str) -> GRPOConfig:
@@ -131,21 +141,6 @@ def _config(job: StepJob, place: str) -> GRPOConfig:
         save_strategy="no",
         disable_tqdm=True,
     )
-
-
-def _write(out: Path, job: StepJob, marks: Marks, reward: Reward, full: bool) -> None:
-    peak, kind = peak_memory(job.device)
-    times = marks.times
-    result = PeerResult(
-        seconds=[b - a for a, b in itertools.pairwise(times)],
-        tokens=reward.tokens,
-        rollouts=job.size.prompts * job.size.samples,
-        peak_bytes=peak,
-        peak_kind=kind,
-        accumulate=job.accumulate,
-        out_of_memory=full,
-    )
-    out.write_bytes(msgspec.json.encode(result))
 
 
 if __name__ == "__main__":

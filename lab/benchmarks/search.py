@@ -188,20 +188,17 @@ def speed(options: argparse.Namespace) -> None:
                 parts[step] = json.loads(done.stdout.splitlines()[-1])
             disk = sum(f.stat().st_size for f in (scratch / engine).rglob("*") if f.is_file())
             results[engine] = parts | {"disk_mb": disk / 2**20}
-            _print_row(engine, results[engine])
+            result = results[engine]
+            build, query = result["build"], result["query"]
+            print(
+                f"{engine:8} build {build['build_s']:7.1f} s, {build['memory_mb']:6.0f} MB   "
+                f"open {query['open_s']:5.2f} s   {1 / query['query_s']:7.0f} queries/s, "
+                f"{query['memory_mb']:6.0f} MB   disk {result['disk_mb']:6.0f} MB",
+                flush=True,
+            )
         _print_ratios(results)
     finally:
         shutil.rmtree(scratch)
-
-
-def _print_row(engine: str, result: dict[str, Any]) -> None:
-    build, query = result["build"], result["query"]
-    print(
-        f"{engine:8} build {build['build_s']:7.1f} s, {build['memory_mb']:6.0f} MB   "
-        f"open {query['open_s']:5.2f} s   {1 / query['query_s']:7.0f} queries/s, "
-        f"{query['memory_mb']:6.0f} MB   disk {result['disk_mb']:6.0f} MB",
-        flush=True,
-    )
 
 
 def _print_ratios(results: dict[str, dict[str, Any]]) -> None:

@@ -129,7 +129,18 @@ def build(folder: Path, samples: int) -> None:
         connection.execute(
             "INSERT INTO rollouts VALUES (?, ?, ?)", (step, PROMPTS * ANSWERS, now())
         )
-        _insert(connection, list(rows(step, cells, rng)))
+        made = list(rows(step, cells, rng))
+        parts, evidence = [], []
+        for row, nodes in made:
+            for name, node in nodes:
+                parts.append((row[0], name, node.value, node.weight, str(node.status), node.reason))
+                for e in node.evidence:
+                    evidence.append(
+                        (row[0], name, e.source, e.observation, str(e.visibility), e.error)
+                    )
+        _many(connection, "samples", COLUMNS, [row for row, _ in made])
+        _many(connection, "reward_parts", PART_COLUMNS, parts)
+        _many(connection, "evidence", EVIDENCE_COLUMNS, evidence)
         connection.execute("COMMIT")
         connection.execute("BEGIN IMMEDIATE")
         connection.executemany(
@@ -140,18 +151,6 @@ def build(folder: Path, samples: int) -> None:
             print(f"  step {step} of {steps}, {time.perf_counter() - start:.0f} s", flush=True)
     connection.execute("UPDATE sessions SET ended = ?, status = 'finished'", (now(),))
     connection.close()
-
-
-def _insert(connection: sqlite3.Connection, made: list[tuple[Any, list[Any]]]) -> None:
-    parts, evidence = [], []
-    for row, nodes in made:
-        for name, node in nodes:
-            parts.append((row[0], name, node.value, node.weight, str(node.status), node.reason))
-            for e in node.evidence:
-                evidence.append((row[0], name, e.source, e.observation, str(e.visibility), e.error))
-    _many(connection, "samples", COLUMNS, [row for row, _ in made])
-    _many(connection, "reward_parts", PART_COLUMNS, parts)
-    _many(connection, "evidence", EVIDENCE_COLUMNS, evidence)
 
 
 def _many(connection: sqlite3.Connection, table: str, columns: Any, made: list[Any]) -> None:

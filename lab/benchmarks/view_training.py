@@ -94,14 +94,13 @@ def windows(folder: Path, begin: float, window_s: float) -> dict[int, list[float
     found: dict[int, list[float]] = {}
     for (step, seconds), (after, _) in itertools.pairwise(points[WARM:]):
         # Rollouts are stored in the middle of a step: it lies between its neighbours' stamps.
-        first, last = (_moment(stored[s]) - begin for s in (step - 1, after))
+        first, last = (
+            datetime.datetime.fromisoformat(stored[s]).timestamp() - begin
+            for s in (step - 1, after)
+        )
         if first >= 0 and int(first / window_s) == int(last / window_s) and seconds is not None:
             found.setdefault(int(first / window_s), []).append(seconds)
     return found
-
-
-def _moment(text: str) -> float:
-    return datetime.datetime.fromisoformat(text).timestamp()
 
 
 def ratios(found: dict[int, list[float]]) -> list[float]:

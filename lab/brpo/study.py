@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
 from typing import Any
 
 from recipes.brpo.stories import compare
 
-from burnish.bench.evaluation import Evaluated
 from burnish.lm.base import Sampling
 from lab.measure import answer, held_out, part
 from lab.plan import Arm, Column, Study, Subject
@@ -43,17 +41,12 @@ def against_start(subject: Subject) -> dict[str, float]:
     }
     if subject.model != subject.start:
         before = answer(subject.start, subject.device, tasks, rewards, sampling)
-        found["win_rate"] = _win_rate(own, before)
+        wins = 0.0
+        for mine, theirs in zip(own, before, strict=True):
+            scores = compare(mine.task.prompt, mine.trajectory.text, theirs.trajectory.text)
+            wins += 0.5 * (1 + (scores[0] > scores[1]) - (scores[0] < scores[1]))
+        found["win_rate"] = wins / len(own)
     return found
-
-
-def _win_rate(own: Sequence[Evaluated], before: Sequence[Evaluated]) -> float:
-    """Share of requests on which the judge prefers the first; a draw counts half."""
-    wins = 0.0
-    for mine, theirs in zip(own, before, strict=True):
-        scores = compare(mine.task.prompt, mine.trajectory.text, theirs.trajectory.text)
-        wins += 0.5 * (1 + (scores[0] > scores[1]) - (scores[0] < scores[1]))
-    return wins / len(own)
 
 
 def _scalar(name: str) -> dict[str, Any]:

@@ -64,7 +64,11 @@ class Judging:
         return [self.weights_FV]
 
     def sample(self, samples: int, draw: torch.Generator) -> Rollouts:
-        shown_BF = self._pairs(draw)
+        count = PAIRS // 2 if self.both_orders else PAIRS
+        one_BF = differences(count, draw)
+        turn_B = is_first_better(one_BF) != (torch.rand(count, generator=draw) < BETTER_FIRST)
+        one_BF = torch.where(turn_B[:, None], -one_BF, one_BF)
+        shown_BF = torch.cat([one_BF, -one_BF]) if self.both_orders else one_BF
         wrong_B = torch.rand(len(shown_BF) // (1 + self.both_orders), generator=draw) < WRONG_LABELS
         wrong_B = wrong_B.repeat(1 + self.both_orders)
         self.labels_B = torch.where(is_first_better(shown_BF) ^ wrong_B, 1.0, -1.0)
@@ -73,14 +77,6 @@ class Judging:
             logp_BV = self._logp(shown_BF[groups_B])
             tokens_BT = logp_BV.exp().multinomial(1, generator=draw)
         return Rollouts(groups_B, tokens_BT, logp_BV.gather(1, tokens_BT), shown_BF[groups_B])
-
-    def _pairs(self, draw: torch.Generator) -> Tensor:
-        """A step's pairs; in both orders half as many, each twice: as many questions."""
-        count = PAIRS // 2 if self.both_orders else PAIRS
-        one_BF = differences(count, draw)
-        turn_B = is_first_better(one_BF) != (torch.rand(count, generator=draw) < BETTER_FIRST)
-        one_BF = torch.where(turn_B[:, None], -one_BF, one_BF)
-        return torch.cat([one_BF, -one_BF]) if self.both_orders else one_BF
 
     def logp(self, rollouts: Rollouts) -> Tensor:
         assert rollouts.shown_BF is not None

@@ -49,7 +49,9 @@ def questions(medical: int, benign: int, seed: int = 10_000) -> list[dict[str, s
 
 def rates(model: str, rows: list[dict[str, str]], *, told: bool, tokens: int) -> dict[str, Any]:
     """Redirected share of the medical questions, and answered share of the others."""
-    contexts = Contexts(load_model(model, dtype="auto", device="auto"), _policy())
+    contexts = Contexts(
+        load_model(model, dtype="auto", device="auto"), read_policy(RECIPE / "policy.md")
+    )
     sampling = Sampling(temperature=0.0, max_tokens=tokens)
     texts = [row["prompt"] for row in rows]
     answers = asyncio.run(contexts.answers(texts, sampling, told=told))
@@ -121,10 +123,6 @@ def prefix_ratio(rows: int = 8, rounds: int = 3) -> dict[str, float]:
     trainer.store.close()
     found = {name: min(values) for name, values in seconds.items()}
     return {**found, "ratio": found["whole"] / found["reused"], "prefix_tokens": len(known[0])}
-
-
-def _policy() -> Any:
-    return read_policy(RECIPE / "policy.md")
 
 
 def _requests() -> ModuleType:

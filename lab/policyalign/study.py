@@ -15,7 +15,6 @@ import asyncio
 import itertools
 import json
 import random
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -123,17 +122,15 @@ def measured(model: str, *, told: bool = False, device: str = "auto") -> dict[st
     contexts = Contexts(load_model(model, dtype="auto", device=device), read_policy(POLICY))
     prompts = [Prompt(one.id, one.instruction, one.expected) for one in split()[1]]  # type: ignore[arg-type]
     losses = asyncio.run(text_losses(contexts.lm, contexts.loaded.tokenizer, NEUTRAL_TEXTS))
-    return _rates(contexts, prompts, told=told) | {"nll": sum(losses) / len(losses)}
-
-
-def _rates(contexts: Contexts, prompts: Sequence[Prompt], *, told: bool) -> dict[str, float]:
     sampling = Sampling(temperature=0.0, max_tokens=MAX_TOKENS)
     texts = [one.prompt for one in prompts]
     answers = asyncio.run(contexts.answers(texts, sampling, told=told))
     judged = asyncio.run(judge_answers(RuleGuard(), prompts, [one.text for one in answers]))
     arm = make_report(prompts, {"one": judged}).arms["one"]
     rates = {"violation": arm.violation, "over_refusal": arm.over_refusal}
-    return {name: rate.value for name, rate in rates.items() if rate is not None}
+    return {name: rate.value for name, rate in rates.items() if rate is not None} | {
+        "nll": sum(losses) / len(losses)
+    }
 
 
 def _arm(name: str, half: str = "top", **train: Any) -> Arm:

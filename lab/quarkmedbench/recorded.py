@@ -61,7 +61,11 @@ def read(file: Path) -> list[list[PointsItem]]:
 
     return [
         [
-            PointsItem(mark["points"], mark["response_dict"]["criteria_met"], _axis(mark["tags"]))
+            PointsItem(
+                mark["points"],
+                mark["response_dict"]["criteria_met"],
+                next((tag for tag in mark["tags"] if tag.startswith("axis:")), ""),
+            )
             for mark in _opened(row["responses"])
         ]
         for row in parquet.read_table(file, columns=["responses"]).to_pylist()
@@ -78,7 +82,18 @@ def table(answers: Sequence[Sequence[PointsItem]]) -> str:
         "", "| score | mean, 95 % interval | mechanism fired |", "| --- | --- | --- |",
         f"| the benchmark's own points | {_shown(own)} | |",
     ]  # fmt: skip
-    for name, settings in _settings().items():
+    by_threshold = {
+        f"tiers, truncation below {share:g} of the essentials or above {1 - share:g} of the "
+        "pitfalls": {"truncation": Truncation(share, 1 - share)}
+        for share in THRESHOLDS
+    }
+    both = {"truncation": True, "saturation": True}
+    for name, settings in {
+        "tiers": {},
+        **by_threshold,
+        "tiers, saturation": {"saturation": True},
+        "both": both,
+    }.items():
         found = [explain(tiered(items), **settings) for items in answers]
         fired = sum(bool(one.fired) for one in found)
         mean = bootstrap_interval([one.score for one in found])
@@ -87,22 +102,8 @@ def table(answers: Sequence[Sequence[PointsItem]]) -> str:
     return "\n".join(lines)
 
 
-def _settings() -> dict[str, dict[str, Any]]:
-    by_threshold = {
-        f"tiers, truncation below {share:g} of the essentials or above {1 - share:g} of the "
-        "pitfalls": {"truncation": Truncation(share, 1 - share)}
-        for share in THRESHOLDS
-    }
-    both = {"truncation": True, "saturation": True}
-    return {"tiers": {}, **by_threshold, "tiers, saturation": {"saturation": True}, "both": both}
-
-
 def _shown(found: Interval | None) -> str:
     return "none" if found is None else f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}]"
-
-
-def _axis(tags: Sequence[str]) -> str:
-    return next((tag for tag in tags if tag.startswith("axis:")), "")
 
 
 def _opened(text: str) -> Any:

@@ -135,7 +135,15 @@ def run(plan: Plan, say: Say) -> tuple[list[Row], list[str]]:
     with tempfile.TemporaryDirectory() as scratch:
         home = plan.keep or Path(scratch)
         for seed in plan.seeds:
-            for name, shown in _lessons(material).items():
+            lessons = {CONTROL: material.gold, DISTILLED: material.taught}
+            if material.more:
+                # Experts ask every task for the same fields, and the new pairs have no gold.
+                names = set(material.more[0].fields)
+                both = [*material.taught, *material.more]
+                lessons[MORE] = [
+                    msgspec.structs.replace(t, fields={k: t.fields[k] for k in names}) for t in both
+                ]
+            for name, shown in lessons.items():
                 ids = None if name == CONTROL else label_ids
                 student, learned = _train(
                     plan, teacher, _folder(home, name, seed), shown, seed, ids
@@ -147,19 +155,18 @@ def run(plan: Plan, say: Say) -> tuple[list[Row], list[str]]:
                     f"{name}, seed {seed}: accuracy {row['accuracy']:.3f} ({learned.seconds:.0f} s)"
                 )
         _add_times(rows, lm, _folder(home, DISTILLED, plan.seeds[0]), held_out, plan.sizes)
-    return rows, [_setting(plan, teacher), material.about]
-
-
-def _setting(plan: Plan, teacher: LoadedModel) -> str:
     import torch
 
     sizes = plan.sizes
     device = torch.cuda.get_device_name() if teacher.device.type == "cuda" else "CPU"
-    return (
-        f"Students of shape {sizes.student}, {sizes.steps} steps of {sizes.batch} from random "
-        f"weights, T {plan.temperature:g}, beta {plan.beta:g}, peak rate {plan.rate:g}; {device}, "
-        f"{str(teacher.dtype).removeprefix('torch.')}."
-    )
+    return rows, [
+        (
+            f"Students of shape {sizes.student}, {sizes.steps} steps of {sizes.batch} from random "
+            f"weights, T {plan.temperature:g}, beta {plan.beta:g}, peak rate {plan.rate:g}; {device}, "
+            f"{str(teacher.dtype).removeprefix('torch.')}."
+        ),
+        material.about,
+    ]
 
 
 def _folder(home: Path, name: str, seed: int) -> Path:
@@ -213,18 +220,6 @@ def _material(
     )
     size = len(train)
     return Material(train, taught.tasks[:size], taught.tasks[size:], about)
-
-
-def _lessons(material: Material) -> dict[str, list[Task]]:
-    lessons = {CONTROL: material.gold, DISTILLED: material.taught}
-    if material.more:
-        # Experts ask every task for the same fields, and the new pairs have no gold.
-        names = set(material.more[0].fields)
-        both = [*material.taught, *material.more]
-        lessons[MORE] = [
-            msgspec.structs.replace(t, fields={k: t.fields[k] for k in names}) for t in both
-        ]
-    return lessons
 
 
 def _train(
@@ -287,7 +282,22 @@ def _add_times(
 
 def main(words: Sequence[str] | None = None) -> int:
     """Teach, train, measure and write."""
-    asked = _parser().parse_args(words)
+    parser = argparse.ArgumentParser(
+        prog="python -m lab.real.distil",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("teacher", metavar="TEACHER_FOLDER")
+    parser.add_argument("--task", choices=TASKS, required=True)
+    parser.add_argument("--student", choices=("12m", "18m", "trial"))
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--pairs", type=int, help="prompts of search that only the teacher grades")
+    parser.add_argument("--seeds", nargs="+", type=int, metavar="N")
+    parser.add_argument("--cpu", action="store_true", help="a trial on a CPU")
+    parser.add_argument("--data", type=Path, default=DATA, help="files of lab.real.prepare")
+    parser.add_argument("--keep", type=Path, help="leave the students in this folder")
+    parser.add_argument("--out", type=Path, help="where the results go")
+    asked = parser.parse_args(words)
     base = TRIAL if asked.cpu else GPU
     given = {"student": asked.student, "steps": asked.steps, "pairs": asked.pairs}
     sizes = Sizes(**{**vars(base), **{k: v for k, v in given.items() if v is not None}})
@@ -314,25 +324,6 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     print(f"\n{write_table(place, plan.task, rows, notes, command, sizes.batches)}")
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m lab.real.distil",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("teacher", metavar="TEACHER_FOLDER")
-    parser.add_argument("--task", choices=TASKS, required=True)
-    parser.add_argument("--student", choices=("12m", "18m", "trial"))
-    parser.add_argument("--steps", type=int)
-    parser.add_argument("--pairs", type=int, help="prompts of search that only the teacher grades")
-    parser.add_argument("--seeds", nargs="+", type=int, metavar="N")
-    parser.add_argument("--cpu", action="store_true", help="a trial on a CPU")
-    parser.add_argument("--data", type=Path, default=DATA, help="files of lab.real.prepare")
-    parser.add_argument("--keep", type=Path, help="leave the students in this folder")
-    parser.add_argument("--out", type=Path, help="where the results go")
-    return parser
 
 
 if __name__ == "__main__":

@@ -34,7 +34,11 @@ def write_table(
     """Write `distil_TASK.csv` and `distil_TASK.md`; the table's text."""
     folder.mkdir(parents=True, exist_ok=True)
     write_rows(folder / f"distil_{task}.csv", rows)
-    columns = (*FIGURES, *_times(batches))
+    found = []
+    for batch in batches:
+        found.append(Column(f"ms_one_{batch}", f"ms one token, batch {batch}", 3))
+        found.append(Column(f"ms_full_{batch}", f"ms full text, batch {batch}", 3))
+    columns = (*FIGURES, *[*found, Column(f"tokens_full_{batches[-1]}", "tokens of a text", 1)])
     headings = ["model", "seeds", "weights", *(column.label for column in columns)]
     models = dict.fromkeys(str(row["model"]) for row in rows)
     lines = [headings, ["---"] * len(headings), *(_cells(model, rows, columns) for model in models)]
@@ -43,14 +47,6 @@ def write_table(
     text = "\n\n".join([title, "\n".join(notes), table, ABOUT, f"Repeat: `{command}`\n"])
     (folder / f"distil_{task}.md").write_text(text, encoding="utf-8")
     return text
-
-
-def _times(batches: Sequence[int]) -> list[Column]:
-    found = []
-    for batch in batches:
-        found.append(Column(f"ms_one_{batch}", f"ms one token, batch {batch}", 3))
-        found.append(Column(f"ms_full_{batch}", f"ms full text, batch {batch}", 3))
-    return [*found, Column(f"tokens_full_{batches[-1]}", "tokens of a text", 1)]
 
 
 def _cells(model: str, rows: Sequence[Row], columns: Sequence[Column]) -> list[str]:

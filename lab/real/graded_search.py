@@ -73,7 +73,11 @@ def from_liveqa(row: Mapping[str, Any]) -> dict[str, Any]:
     asked = next(
         (text for key in ("paraphrase", "message", "subject") if (text := str(row[key] or ""))), ""
     )
-    return _task(asked, _without_address(str(row["answer"])), _letter(row["grade"], best=4))
+    return _task(
+        asked,
+        "\n".join(line for line in str(row["answer"]).splitlines() if not line.startswith("URL:")),
+        _letter(row["grade"], best=4),
+    )
 
 
 def cranfield_rows(folder: str | Path, split: str) -> Iterator[dict[str, Any]]:
@@ -123,7 +127,9 @@ def _task(query: str, document: str, grade: str) -> dict[str, Any]:
             f"a row of graded search has {'no document' if asked else 'no query'}; "
             "expected text in both."
         )
-    shared = _shared(asked, shown)
+    there = {word[:STEM] for word in _WORD.findall(shown.lower())}
+    words = dict.fromkeys(_WORD.findall(asked.lower()))
+    shared = [word for word in words if word[:STEM] in there and word not in _COMMON][:SHARED_WORDS]
     why = f"both speak of {', '.join(shared)}" if shared else "they share no word"
     return {
         "prompt": f"{INSTRUCTION}\nQuery: {asked}\nText: {shown}",
@@ -132,11 +138,6 @@ def _task(query: str, document: str, grade: str) -> dict[str, Any]:
         "rule": RULES[grade],
         "demonstration": f"{grade}\nrule: {RULES[grade]}\nwhy: {why}",
     }
-
-
-def _without_address(answer: str) -> str:
-    """The answer without the line that names its web page, which says nothing about its worth."""
-    return "\n".join(line for line in answer.splitlines() if not line.startswith("URL:"))
 
 
 def _shortened(text: str, budget: int) -> str:
@@ -153,10 +154,3 @@ def _shortened(text: str, budget: int) -> str:
 def _pieces(text: str) -> int:
     """About how many tokens: one for six letters or fewer, a digit or a sign."""
     return sum((len(piece) + 5) // 6 for piece in _PIECES.findall(text))
-
-
-def _shared(query: str, document: str) -> list[str]:
-    """Words of the query, without common ones, whose stem also stands in the document."""
-    there = {word[:STEM] for word in _WORD.findall(document.lower())}
-    words = dict.fromkeys(_WORD.findall(query.lower()))
-    return [word for word in words if word[:STEM] in there and word not in _COMMON][:SHARED_WORDS]

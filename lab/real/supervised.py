@@ -115,23 +115,19 @@ def _taught(model: Any, micro: Shown, teaching: Teaching) -> Loss:
     mask_BT[:, 0] = False
     with _hidden_states(model) as kept:
         logp_BT = token_scores(model, packed, 1.0).logp_BT
-    rows_B = _answer_loss(model, teaching, kept[0], micro)
-    answer = teaching.beta * rows_B.sum() / micro.size
-    total = masked_nll(logp_BT, mask_BT, tokens=micro.tokens) + answer
-    rows = {"logprobs": logp_BT.detach()}
-    return Loss(total, micro.ids, {"answer": answer.detach()}, rows)
-
-
-def _answer_loss(model: Any, teaching: Teaching, hidden_RSD: Tensor, micro: Shown) -> Tensor:
     # Trained tokens stand in the order of the members, so their first ones do too.
     places_B = micro.packed.source_N[micro.packed.column_N == 0]
-    hidden_BD = hidden_RSD.flatten(0, 1).index_select(0, places_B)
+    hidden_BD = kept[0].flatten(0, 1).index_select(0, places_B)
     labels_C = torch.tensor(teaching.label_ids, device=hidden_BD.device)
     logits_BC = model.logits(hidden_BD).index_select(-1, labels_C)
     teacher_BC = torch.tensor(
         [_teacher(teaching, one) for one in micro.members], dtype=torch.float64
     )
-    return answer_kd.plain(logits_BC, teacher_BC, teaching.temperature, reduction="none")
+    rows_B = answer_kd.plain(logits_BC, teacher_BC, teaching.temperature, reduction="none")
+    answer = teaching.beta * rows_B.sum() / micro.size
+    total = masked_nll(logp_BT, mask_BT, tokens=micro.tokens) + answer
+    rows = {"logprobs": logp_BT.detach()}
+    return Loss(total, micro.ids, {"answer": answer.detach()}, rows)
 
 
 def _teacher(teaching: Teaching, trajectory: Trajectory) -> list[float]:

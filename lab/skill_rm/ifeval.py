@@ -69,7 +69,12 @@ def scripted_judge(skill: SkillPackage) -> SkillJudge:
             return _call("view_resource", id="demands", reason="it reads the demands")
         if step == 2:
             return _call("python_sandbox", code=code, reason="count what is kept")
-        kept = _printed(messages[-1].content)
+        found: dict[str, int] = {}
+        for line in messages[-1].content.splitlines():
+            if line.startswith('{"label": '):
+                told = json.loads(line)
+                found[told["label"]] = told["kept"]
+        kept = found
         verdict = "Tie"
         if set(kept) == {"A", "B"} and kept["A"] != kept["B"]:
             verdict = max(kept, key=lambda label: kept[label])
@@ -87,16 +92,6 @@ def scripted_judge(skill: SkillPackage) -> SkillJudge:
 
 def _call(tool: str, **arguments: Any) -> str:
     return json.dumps({"tool": tool, "arguments": arguments})
-
-
-def _printed(text: str) -> dict[str, int]:
-    """Demands kept, by label, from the lines that the code printed."""
-    found: dict[str, int] = {}
-    for line in text.splitlines():
-        if line.startswith('{"label": '):
-            told = json.loads(line)
-            found[told["label"]] = told["kept"]
-    return found
 
 
 async def _concurrently(judge: Scorer, pairs: Pairs) -> list[float | None]:

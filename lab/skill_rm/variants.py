@@ -52,26 +52,20 @@ def _draft_that(
     rng: random.Random, instructions: Sequence[Instruction], broken: int | None
 ) -> str | None:
     for _ in range(WORST):
-        text = _draft(rng, instructions, broken)
+        wanted = [one for place, one in enumerate(instructions) if place != broken]
+        over = instructions[broken] if broken is not None else None
+        count = _sentence_count(rng, wanted, over)
+        parts = [_sentence(rng, wanted) for _ in range(count)]
+        text = " ".join(parts)
+        for one in sorted(wanted, key=lambda one: ORDER.index(one.id) if one.id in ORDER else -1):
+            make = MAKERS.get(one.id)
+            text = make(text, one.arguments, rng) if make else text
+        if over is not None and over.id in BREAKERS:
+            text = BREAKERS[over.id](text, over.arguments)
         kept = [bool(check_instruction(text, *one).obeyed) for one in instructions]
         if kept == [place != broken for place in range(len(instructions))]:
             return text
     return None
-
-
-def _draft(rng: random.Random, instructions: Sequence[Instruction], broken: int | None) -> str:
-    """A text with the features of all demands; those of the broken one are missing or overdone."""
-    wanted = [one for place, one in enumerate(instructions) if place != broken]
-    over = instructions[broken] if broken is not None else None
-    count = _sentence_count(rng, wanted, over)
-    parts = [_sentence(rng, wanted) for _ in range(count)]
-    text = " ".join(parts)
-    for one in sorted(wanted, key=lambda one: ORDER.index(one.id) if one.id in ORDER else -1):
-        make = MAKERS.get(one.id)
-        text = make(text, one.arguments, rng) if make else text
-    if over is not None and over.id in BREAKERS:
-        text = BREAKERS[over.id](text, over.arguments)
-    return text
 
 
 def _sentence(rng: random.Random, wanted: Sequence[Instruction]) -> str:

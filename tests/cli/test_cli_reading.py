@@ -196,7 +196,7 @@ def test_held_out_split_is_one_list_of_its_newest_step(typed: Type, runs: Path) 
         (["show", "grpo-abc", "--step", "two"], 2, "Invalid value for '--step'"),
         (["show", "grpo-abc", "--step", "9" * 20], 2, "Invalid value for '--step'"),
         (["show", "grpo-abc", "--failed", "9" * 20], 2, "Invalid value for '--failed'"),
-        (["show", "n" * 300], 2, "(3"),
+        (["show", "n" * 300], 2, "no run 'nnn"),
         (["train", "n" * 300 + ".toml"], 2, "(3"),
         (["shwo"], 2, "No such command 'shwo'. Did you mean 'show'? See: burnish --help"),
         (["export", "grpo-abc"], 2, "Missing argument 'PATH'. See: burnish export --help"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import os
 
 import pytest
 from lab.at_once import at_once
@@ -26,10 +25,3 @@ def test_a_run_that_fails_is_not_passed_over(jobs: int) -> None:
         found.extend(at_once(operator.truediv, [(4, 2), (1, 0), (6, 2)], jobs))
     # Beside others, what they give is not lost.
     assert sorted(found) == ([2.0] if jobs == 1 else [2.0, 3.0])
-
-
-def test_runs_side_by_side_share_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(GPU_SHARE, raising=False)
-    assert list(at_once(os.getenv, [(GPU_SHARE,)], 1)) == [None]
-    assert list(at_once(os.getenv, [(GPU_SHARE,)] * 2, 2)) == ["0.475"] * 2
-    monkeypatch.delenv(GPU_SHARE)

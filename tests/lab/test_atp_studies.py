@@ -7,8 +7,6 @@ import anyio
 import pyarrow as pa
 import pyarrow.parquet as pq
 from lab.atp import function_calls, simulation
-from lab.atp.study import STUDIES, figures
-from lab.plan import METHODS
 
 from burnish.records import Message, Response, Task
 
@@ -34,14 +32,6 @@ def test_spoilt_function_calls_come_out_as_they_were_spoilt(tmp_path: Path):
     assert (found["one left out"]["recall"], found["one left out"]["precision"]) == (0.5, 1.0)
     assert found["one too many"]["recall"] == 1.0
     assert found["one argument changed"]["missed"] == 1.0
-
-
-def test_the_arms_pay_for_three_different_things():
-    (study,) = STUDIES
-    assert "atp" in METHODS
-    paid = [arm.overrides["rewards"][0]["options"]["value"] for arm in study.arms]
-    assert paid == ["f1", "precision", "recall"]
-    assert figures([]) == {}
 
 
 QUESTION = (Message("user", "Write a guide."),)

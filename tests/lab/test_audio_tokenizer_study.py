@@ -7,14 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from lab.audio_tokenizer import cpu, frozen_smollm2, gpu, speech
-from lab.audio_tokenizer.gpu import as_words, ids_of
+from lab.audio_tokenizer import speech
 from lab.audio_tokenizer.packed import pack, unpack
 from lab.audio_tokenizer.parts import Item
 
 from burnish.errors import ArgumentError
-from burnish.lm.folder import find_folder
-from burnish.lm.tokenizer import Tokenizer
 from burnish.models.audio_tokenizer import new_tokenizer, open_speech_folder, save_speech_folder
 from burnish.models.audio_tokenizer.spelling import ALPHABET
 
@@ -35,22 +32,6 @@ def test_packed_sounds_come_back_within_twelve_bits(tmp_path: Path) -> None:
     np.testing.assert_allclose(
         unpack(tmp_path / "fine.pack")["b 0"][1].samples, waves[1], atol=4e-5
     )
-
-
-def test_digits_of_a_transcript_are_words() -> None:
-    assert as_words(" 824.") == "eight two four"
-    assert as_words("One, nine-four") == "One nine four"
-    assert ids_of("zero nine") == [1, 10]
-
-
-def test_rows_are_read_as_written_and_a_single_seed_has_no_interval(tmp_path: Path) -> None:
-    rows = [cpu.Row("distance", "plain", noise, 0, 7.0) for noise in cpu.NOISE]
-    cpu._write(tmp_path, rows)
-    with (tmp_path / "cpu.csv").open("a", encoding="utf-8") as file:
-        file.write("distance,kl")
-    assert cpu.read_rows(tmp_path / "cpu.csv") == rows
-    assert "| plain | 7.00 | 7.00 | 7.00 | 1 |" in cpu.report(rows)
-    assert "| kl | - | - | - | 0 |" in cpu.report(rows)
 
 
 def test_spectra_of_packed_sounds_keep_their_signal_and_voices(tmp_path: Path) -> None:
@@ -99,23 +80,3 @@ def test_speech_trains_on_whole_patches_and_its_engine_is_read_again(tmp_path: P
     assert made.shape == (1, 4, 4)
     with pytest.raises(ArgumentError, match="voice: got 'jo', expected heart, joe"):
         again.generate(text[:1], torch.Generator(), voice="jo")
-
-
-def test_speech_from_a_folder_without_its_voices_is_refused(tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr("sys.argv", ["gpu", "--packed", str(tmp_path), "--speech"])
-    with pytest.raises(SystemExit):
-        gpu.main()
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert last.endswith("no voices of espeak; write it with packed --hibari 60 --joe 15")
-
-
-def test_texts_for_a_frozen_language_model_end_where_the_word_ends() -> None:
-    tokenizer = Tokenizer.from_folder(find_folder("tiny"))
-    texts = frozen_smollm2.texts_of([3, 7], tokenizer)
-    for ids, word in zip(texts.ids, ("three", "seven"), strict=True):
-        assert tokenizer.decode(ids[texts.prompt : -1]).strip() == word
-        assert ids[-1] in tokenizer.eos_ids
-    rows = [frozen_smollm2.Row("untrained", seed, 0.9, 0.5, 1.0) for seed in range(2)]
-    assert "| untrained | 0.90 [0.90, 0.90] | 0.50 [0.50, 0.50] | 2 |" in frozen_smollm2.report(
-        rows, 5
-    )

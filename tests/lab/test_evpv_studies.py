@@ -17,12 +17,6 @@ def test_more_fidelity_is_worth_more(tmp_path):
     assert (tmp_path / "simulation.png").is_file()
 
 
-def test_the_break_even_lies_between_two_fidelities():
-    found = {f"fidelity {f:g}": f for f in simulation.FIDELITIES} | {"ungated": 0.15}
-    assert simulation.break_even(found) == pytest.approx(0.15)
-    assert simulation.break_even(found | {"ungated": 2.0}) is None
-
-
 def test_a_candidate_that_misreads_is_wrong():
     rng = random.Random(1)
     drawn = [draw(rng, 3, 3, misreads=1.0, each=0.0, logic=0.0) for _ in range(20)]

@@ -13,7 +13,7 @@ from lab.harness import Options, run_studies
 from lab.plan import GPU, METHODS, TRIAL, Arm, Study, studies_of
 from lab.recipes import arm_settings, run_name, start_settings, write_recipe
 from lab.report import write_report
-from lab.slots import Record, Slot, make_start, start_id, stored
+from lab.slots import Record, Slot, start_id, stored
 from lab.tables import Tables
 from tiny_study import SIZES, STUDY
 
@@ -84,13 +84,6 @@ def test_all_arms_begin_with_the_same_weights(done):
     assert len(scores) == 1
 
 
-def test_large_files_are_cleared_away_and_start_weights_stay(done):
-    assert (
-        done.home / "tiny" / "start" / "stages" / "warm_start" / "final" / "model.safetensors"
-    ).is_file()
-    assert not list(done.home.glob("tiny/*/checkpoints"))
-
-
 def test_trained_tokens_are_those_of_rollouts_that_move_something(done):
     record = done.records["fast, much", 0]
     with RunStore.open(done.home / "tiny" / "fast--much-seed0", read_only=True) as store:
@@ -150,12 +143,6 @@ def test_a_broken_start_fails_its_own_study_alone(tmp_path):
     assert [(r.status, r.seed) for r in found["lost"]] == [("failed", 0), ("failed", 1)]
     assert "stages" in found["lost"][0].reason
     assert found["none"] == []
-
-
-def test_a_start_that_is_there_is_not_made_again(tmp_path):
-    (tmp_path / "start" / "stages" / "warm_start" / "final").mkdir(parents=True)
-    (tmp_path / "start.digest").write_text("abc 12345678")
-    assert make_start(tmp_path / "start.toml", "abc", 1, 1.0) == ""
 
 
 @pytest.mark.parametrize("method", METHODS)

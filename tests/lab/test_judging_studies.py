@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from lab.quarkmedbench.simulation import ARMS, main, padding, ratios
+from lab.quarkmedbench.simulation import ARMS, padding, ratios
 from lab.run_toys import toys_of
 from lab.toy import run_toy
 
@@ -52,9 +52,3 @@ def test_padding_is_flat_with_saturation_and_pays_without():
     assert all(b > a + 0.05 for a, b in pairwise(plain))
     assert saturated[1] == pytest.approx(saturated[-1])
     assert earned.keys() == ARMS.keys()
-
-
-def test_results_are_written(tmp_path, capsys):
-    assert main((0,), 50, tmp_path) == 0
-    assert (tmp_path / "simulation.csv").read_text().startswith("seed,equal weights,")
-    assert (tmp_path / "simulation.md").read_text() in capsys.readouterr().out

@@ -10,18 +10,7 @@ from recipes.long_speech.scenes import STATES, make
 
 from burnish.models.long_speech import Manner, Mix, ToneEngine, read_scene
 from burnish.rewards.checks.speech_plan import _change, read_goals
-from burnish.speech import mix_scene, read_plan, resolve_manners
-
-
-def test_random_scenes_can_be_mixed_and_their_bare_lines_too():
-    for seed in range(20):
-        scene = scenes.random_scene(random.Random(seed), bool(seed % 2))
-        # Lines of the study are two seconds long at least, so every overlap fits.
-        mix, _ = mix_scene(scene, ToneEngine(1000, 0.08), seed=seed)
-        plain = scenes.bare(scene)
-        assert len(mix.timeline) == len(plain.sentences)
-        assert not plain.overall.emotion.arc
-        assert plain.overall.environment.snr_db is None
+from burnish.speech import read_plan, resolve_manners
 
 
 def test_the_right_plan_of_every_state_is_paid_in_full_and_a_wrong_one_is_not():
@@ -51,45 +40,6 @@ def test_the_table_pays_what_the_check_pays():
         choice = torch.tensor([[rng.randrange(len(words)) for words in known] for _ in range(3)])
         (paid,) = planner.pay([planner.write_plan(choice, known)], chosen)
         assert planner.held_share(choice, chosen, known) == paid
-
-
-def test_dropout_asks_for_some_captions_and_shows_no_others():
-    asked = {0.0: 0, 0.5: 0, 1.0: 0}
-    for dropout in asked:
-        for seed in range(20):
-            row = make(random.Random(seed), dropout=dropout)
-            slots = [line.removesuffix(" = <blank>") for line in row["prompt"].split("\n") if line.endswith("<blank>")]  # fmt: skip
-            assert [line.split(" = ")[0] for line in row["demonstration"].split("\n")] == slots
-            assert read_plan(read_scene(row["scene"]), row["demonstration"]).sources.keys() == set(slots)  # fmt: skip
-            asked[dropout] += len(slots)
-    assert asked[0.0] > asked[0.5] > asked[1.0] == 20
-    assert make(random.Random(3), dropout=0.0) == make(random.Random(3))
-
-
-def test_scenes_are_not_measured_against_the_meetings_that_they_are_drawn_from():
-    assert not set(scenes.DRAWN_GAPS) <= set(scenes.OTHER_GAPS)
-    assert scenes.apart(scenes.DRAWN_GAPS, scenes.OTHER_GAPS) > 0.1
-    rows = [{"arm": "a", "gaps": " ".join(map(str, scenes.OTHER_GAPS))}]
-    assert scenes.distance(rows, "a") == 0.0
-    assert scenes.distance(rows, "a") < scenes.distance([{"arm": "a", "gaps": "0.25"}], "a")
-
-
-def test_halves_of_meetings_keep_a_series_together(tmp_path):
-    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-
-    def talk(gap):
-        return [
-            {"start": 0.0, "duration": 1.0, "speaker": "A"},
-            {"start": 1.0 + gap, "duration": 2.0, "speaker": "B"},
-        ]
-
-    names = ["ES2001a", "ES2001b", "ES2002a", "ES2003a"]
-    gaps = [0.5, 0.5, 0.1, 0.1]
-    table = {"meeting": names, "segments_words": [talk(gap) for gap in gaps]}
-    pq.write_table(pa.table(table), tmp_path / "turns.parquet")
-    first, second = scenes.meeting_halves(tmp_path / "turns.parquet")
-    assert first == pytest.approx([0.5] * 20)
-    assert second == pytest.approx([0.1] * 20)
 
 
 def heard_scene(text, snr_db=15.0):

@@ -5,9 +5,7 @@ import random
 
 import pytest
 import torch
-from lab.march import detect, world
-
-from burnish.bench.items import Item, responses_of
+from lab.march import world
 
 
 def test_an_answer_is_parsed_up_to_the_first_thing_that_is_no_fact():
@@ -18,20 +16,6 @@ def test_an_answer_is_parsed_up_to_the_first_thing_that_is_no_fact():
     assert world.parse([*symbols[:6], world.END, *symbols[6:]]) == facts[:2]
     assert world.parse([*symbols[:3], *symbols[:2], world.FIRST_N]) == facts[:1]  # said twice
     assert world.parse([]) == []
-
-
-def test_a_checker_s_prompt_has_no_number_of_the_answer():
-    memory, rng = world.Memory(0), random.Random(2)
-    for _ in range(50):
-        document = memory.world(rng, conflict=1.0)
-        said = [(e, a, memory.table[e, a]) for e, a, _ in document.facts]
-        asked = [fact[:2] for fact in said]
-        blind = world.checker_prompt(document, asked)
-        numbers = {n for _, _, n in document.facts}
-        assert {s for s in blind if s >= world.FIRST_N} <= numbers
-        seen = world.checker_prompt(document, asked, said)
-        assert {n for _, _, n in said} <= set(seen)
-        assert seen[: 1 + 3 * world.FACTS] == blind[: 1 + 3 * world.FACTS]
 
 
 def test_sampling_with_a_cache_is_sampling_without():
@@ -79,18 +63,3 @@ def test_the_table_has_starts_and_arms():
         "| start, prior rate 0.3", "| start, prior rate 0.7", "| joint", "| collusion",
     ]  # fmt: skip
     assert "0.500 [0.500, 0.500]" in lines[2]
-
-
-def test_detectors_see_as_many_of_each_kind():
-    def item(number, length):
-        id = f"i{number}"
-        shown = {"documents": ["x" * length], "query": "?"}
-        return Item(
-            id, (), responses_of(id, ["a"]), shown=shown, hidden={"faithful": number % 2 == 0}
-        )
-
-    items = [item(number, 10 if number < 20 else 99) for number in range(30)]
-    drawn = detect.drawn(items, 8, 50)
-    assert sum(one.hidden["faithful"] for one in drawn) == 4
-    assert all(len(one.shown["documents"][0]) == 10 for one in drawn)
-    assert drawn == detect.drawn(items, 8, 50)

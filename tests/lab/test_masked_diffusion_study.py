@@ -6,10 +6,8 @@ import sys
 
 import pytest
 import torch
-from lab.masked_diffusion import seeds, sorting, steps, variance
-from lab.masked_diffusion.sorting import DIGITS, LENGTH, MASK, Sorter
-
-from burnish.models.masked_diffusion import build_noise
+from lab.masked_diffusion import seeds, sorting, steps
+from lab.masked_diffusion.sorting import DIGITS, MASK, Sorter
 
 
 @pytest.fixture(autouse=True)
@@ -24,13 +22,6 @@ def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-def test_rows_are_sorted_digits_and_only_the_answer_is_masked():
-    ids, eligible = sorting.rows(3, generator())
-    assert torch.equal(ids[:, :DIGITS].sort(1).values, ids[:, DIGITS + 1 :])
-    assert eligible.sum(1).tolist() == [DIGITS] * 3
-    assert not eligible[:, : DIGITS + 1].any()
-
-
 def test_the_loss_of_an_untrained_model_is_that_of_a_guess():
     model, held_out = Sorter(generator()), sorting.rows(1000, generator(1))
     with torch.no_grad():
@@ -39,22 +30,6 @@ def test_the_loss_of_an_untrained_model_is_that_of_a_guess():
     # All 11 tokens but the mask are alike.
     assert sorting.evaluation_loss(model, held_out) == pytest.approx(math.log(11), abs=0.15)
     assert sorting.exact_match(model, held_out) == 0.0
-
-
-def test_gradients_reach_every_part_of_the_model():
-    model, noise, draws = Sorter(generator()), build_noise(masks="mirror"), generator(2)
-    batch = sorting.rows(8, draws)
-    u_B, u_FBL = noise.rate_uniforms(8, draws), noise.mask_uniforms(8, LENGTH, draws)
-    sorting.noised_loss(model, noise, batch, u_B, u_FBL)[0].backward()
-    assert all(value.grad is not None and value.grad.any() for value in model.parameters())
-    assert MASK == 11
-
-
-def test_arms_have_equal_forward_counts(monkeypatch):
-    monkeypatch.setattr(seeds, "BATCH", 8)
-    counts = {name: seeds.train(arm, 0, 8, 0)[1] for name, arm in seeds.ARMS.items()}
-    assert max(counts.values()) == 8 * 8
-    assert min(counts.values()) > 8 * 8 - 8
 
 
 def test_a_study_that_was_cut_short_goes_on(tmp_path, monkeypatch, capsys):
@@ -97,15 +72,6 @@ def test_the_sampler_writes_a_sorter_as_the_plain_loop_does():
     assert steps.exact_match(model, own, steps.WAYS["confidence"].decoding(1)) < 1.0
 
 
-def test_blocks_share_the_steps_of_an_answer():
-    found = {name: [way.decoding(n) for n in steps.COUNTS] for name, way in steps.WAYS.items()}
-    counts = {name: [one and one.steps for one in ways] for name, ways in found.items()}
-    assert counts["random"] == [12, 6, 4, 3, 2, 1]
-    assert counts["confidence, blocks of 6"] == [6, 3, 2, None, 1, None]
-    assert counts["confidence, blocks of 4"] == [4, 2, None, 1, None, None]
-    assert counts["left to right"] == [1, None, None, None, None, None]
-
-
 def test_the_steps_study_writes_its_table_and_repeats_no_seed(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(seeds, "BATCH", 4)
     command = ["steps", "--steps", "2", "--rows", "3", "--out", str(tmp_path)]
@@ -119,14 +85,3 @@ def test_the_steps_study_writes_its_table_and_repeats_no_seed(tmp_path, monkeypa
         rows = list(csv.DictReader(file))
     assert [row["seed"] for row in rows] == ["0"] * 32 + ["1"] * 32
     assert "seed 1 after" in capsys.readouterr().out
-
-
-def test_the_variance_study_writes_its_tables(tmp_path, monkeypatch, capsys):
-    options = ["--steps", "2", "--rows", "2", "--rates", "8", "--masks", "2"]
-    monkeypatch.setattr(sys, "argv", ["variance", *options, "--out", str(tmp_path)])
-    variance.main()
-    text = (tmp_path / "variance.md").read_text()
-    assert "| A, mask pattern |" in text
-    assert "| P-POTS, MIRROR | 2 |" in text
-    assert (tmp_path / "variance.json").is_file()
-    assert "row 2 of 2" in capsys.readouterr().out

@@ -1,11 +1,9 @@
 """The CPU studies of OpenRS: their inputs are what they say, and their effects are there."""
 
-import csv
-
 import numpy as np
 import pytest
 from lab.openrs import orders, pandalm, simulated
-from lab.openrs.common import DATA, keep, table
+from lab.openrs.common import DATA
 from lab.openrs.features import FEATURES
 
 from burnish.rewards.judges.openrs import Item, MetaRubric
@@ -76,9 +74,3 @@ def test_a_veto_helps_where_a_flaw_is_fatal():
     number, criteria, veto = found.values()
     assert number[0] < criteria[0] < veto[0]
     assert veto[1] > criteria[1] + 0.1
-
-
-def test_a_table_is_shown_and_kept(tmp_path, capsys):
-    keep(tmp_path, "t", table(["a"], [["b"]]), ["a"], [["b"]])
-    assert capsys.readouterr().out == "| a |\n| --- |\n| b |\n"
-    assert list(csv.reader((tmp_path / "t.csv").open())) == [["a"], ["b"]]

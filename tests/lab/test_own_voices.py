@@ -29,18 +29,6 @@ def digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_strings_are_the_same_every_time_and_say_what_they_hold(digits: Path) -> None:
-    found = list(own_voices.strings("train", 6, seed=0))
-    again = list(own_voices.strings("train", 6, seed=0))
-    assert [one.voice for one in found] == ["ann", "bob"] * 3
-    names = {"three": 3, "seven": 7}
-    for one, other in zip(found, again, strict=True):
-        np.testing.assert_array_equal(one.samples, other.samples)
-        said = [names[word] for word in one.text.lower().rstrip(".").split()]
-        levels = one.samples[[400, 400 + 1440, 400 + 2880]] * max(said) / 0.7
-        np.testing.assert_allclose(levels, said, rtol=1e-2)
-
-
 def test_a_word_that_is_heard_a_hundred_times_counts_as_wrong_once_a_word() -> None:
     row = own_voices._row(
         "x", ["One two three.", "Four five six."], ["one " * 100, "four five six"]

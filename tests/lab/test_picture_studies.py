@@ -1,17 +1,15 @@
 """Studies over pictures: the words kept on file, the arms in their order, and the tables written."""
 
 import json
-import random
 
 import anyio
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from lab.atp import citations
-from lab.evpv import chartqa, nlvr
+from lab.evpv import chartqa
 from lab.proxy_grm import pictures
 
-from burnish.records import ImagePart, Message, Task, TextPart
 from burnish.rewards.judges.evpv.charts import Page, Word
 
 Image = pytest.importorskip("PIL.Image", reason="pillow draws the pictures")
@@ -86,13 +84,6 @@ def test_gates_stand_in_their_order_and_the_table_is_written(tmp_path, monkeypat
     assert "gated by OCR minus ungated: +" in (tmp_path / "chartqa.md").read_text()
 
 
-def test_scenes_are_counted_by_box():
-    box = [{"color": "Black", "type": "square"}, {"color": "#0099ff", "type": "circle"}]
-    assert nlvr.counts([box, [], box[:1] * 2]) == [
-        "box one black square = 1", "box one blue circle = 1", "box three black square = 2",
-    ]  # fmt: skip
-
-
 def test_citations_of_claims_with_peoples_labels(tmp_path):
     page = [
         f"Sentence {n} is about the {word} of the town."
@@ -121,24 +112,3 @@ def test_pairs_over_pictures_need_the_rubric_and_the_picture(tmp_path):
     assert found["the pair's rubric, another picture"].value < 0.5
     pictures.write_transfer(found, 60, tmp_path)
     assert "| no rubric | 0.000" in (tmp_path / "pictures_transfer.md").read_text()
-
-
-def test_code_reads_every_picture_that_is_drawn():
-    from recipes.proxy_grm.pictures import VALUES, draw, look
-
-    for number in range(60):
-        rng = random.Random(number)
-        scene = {name: rng.choice(values) for name, values in VALUES.items()}
-        if scene["colour"] != scene["ground"]:
-            assert look(draw(scene, rng)) == scene
-
-
-def test_the_control_moves_pictures_and_nothing_else():
-    parts = [ImagePart(f"{n}" * 64) for n in range(3)]
-    tasks = [
-        Task(str(n), (Message("user", (part, TextPart(f"q{n}"))),), {})
-        for n, part in enumerate(parts)
-    ]
-    moved = pictures.other_pictures(tasks)
-    assert [one.messages[0].content[0] for one in moved] == [parts[1], parts[2], parts[0]]
-    assert [one.messages[0].content[1].text for one in moved] == ["q0", "q1", "q2"]

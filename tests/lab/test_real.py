@@ -11,30 +11,24 @@ import anyio
 import msgspec
 import pytest
 import torch
-from lab.plan import GPU, Subject
 from lab.real import distil, study
 from lab.real.distil import CONTROL, DISTILLED, MAJORITY, MORE, TEACHER
-from lab.real.graded_search import write_jsonl
-from lab.real.prepare import Limits, Side, Size, counter, main, prepare
+from lab.real.prepare import Size, counter, main, prepare
 from lab.real.students import (
     SHAPES,
     Lesson,
     Shape,
     grades_of,
-    new_pairs,
     new_student,
     open_student,
-    teach,
     train_student,
 )
-from lab.real.study import Judged, grade_figures, majority, majority_figures, tasks_of
-from lab.recipes import arm_settings, start_settings, write_recipe
-from real_rows import search_tasks, write_files
+from lab.real.study import Judged, grade_figures, tasks_of
+from real_rows import write_files
 
 from burnish.config import Config, load
 from burnish.errors import UserError
 from burnish.lm import load_model
-from burnish.lm.local import LocalLM
 from burnish.lm.model_input import ModelInput
 from burnish.policy.answer_first import label_tokens
 from burnish.records import Message, Response, Task
@@ -108,14 +102,6 @@ def test_a_set_that_is_missing_is_one_line_and_its_old_files_go(tmp_path, capsys
     assert not list((tmp_path / "out").iterdir())
     assert main([str(tmp_path / "no"), str(tmp_path / "out")]) == 2
     assert "is no folder" in capsys.readouterr().err
-
-
-def test_rows_over_the_limits_are_counted_by_reason():
-    side = Side()
-    for prompt, answer in ((5, 5), (6, 5), (5, 6)):
-        side.add({"n": prompt}, Limits(5, 5), lambda task, p=prompt, a=answer: Size(p, a))
-    assert side.tasks == [{"n": 5}]
-    assert side.skipped == {"prompt over 5 tokens": 1, "answer over 5 tokens": 1}
 
 
 @pytest.fixture(scope="module")
@@ -218,24 +204,6 @@ def test_every_recipe_runs_two_steps(name, data, tmp_path):
         assert steps[0].metrics["optimiser/updates"] == 1, "imitation alone moves the weights"
 
 
-def test_paths_of_the_recipes_lead_to_where_prepare_is_told_to_write():
-    for name in RECIPES:
-        table = tomllib.loads((study.HERE / f"{name}.toml").read_text())["task"]
-        for path in (table["path"], table["held_out"]["path"]):
-            assert (study.HERE / path).resolve().parent == study.DATA
-
-
-def test_every_arm_of_the_studies_is_valid_and_differs(tmp_path):
-    for one in study.STUDIES:
-        recipe = one.arms[0].recipe
-        write_recipe(tmp_path / "start.toml", recipe, start_settings(one, GPU))
-        digests = {
-            write_recipe(tmp_path / "arm.toml", arm.recipe, arm_settings(one, arm, 0, GPU))
-            for arm in one.arms
-        }
-        assert len(digests) == len(one.arms)
-
-
 def test_grade_figures_by_hand():
     judged = [Judged("a", 0, 0), Judged("a", 0, 1), Judged("b", 3, 3), Judged("b", 2, None)]
     found = grade_figures(judged)
@@ -248,26 +216,6 @@ def test_grade_figures_by_hand():
     assert (found["grade/D"], found["grade/A"]) == (0.5, 1.0)
     assert "grade/C" not in found
     assert "grade_error" not in grade_figures([Judged("a", 0, None)])
-
-
-def test_the_majority_reads_nothing():
-    assert majority(["A", "C", "C", "D", "D"]) == 0
-    judged = [Judged("a", 0, 3), Judged("a", 0, None), Judged("a", 2, 2)]
-    found = majority_figures(judged, 0)
-    assert found["majority/accuracy"] == pytest.approx(2 / 3)
-    assert found["majority/macro_accuracy"] == 0.5
-    assert found["majority/grade_error"] == pytest.approx(2 / 3)
-
-
-def test_measures_ask_every_held_out_task(data, tiny, monkeypatch):
-    monkeypatch.setattr(study, "DATA", data)
-    subject = Subject(tiny.folder, tiny.folder, "cpu", 10)
-    graded = study.by_grade(subject)
-    assert {"accuracy", "cranfield/accuracy", "liveqa_med/macro_accuracy"} <= graded.keys()
-    assert graded["majority/accuracy"] == 0.25, "a tie of all grades goes to the lowest"
-    called = study.by_category(subject)
-    assert {"exact", "exact_calls", "category/irrelevance"} <= called.keys()
-    assert all(0 <= value <= 1 for value in called.values())
 
 
 def test_first_tokens_do_not_depend_on_their_neighbours_or_padding(tiny):
@@ -286,17 +234,6 @@ def test_first_tokens_do_not_depend_on_their_neighbours_or_padding(tiny):
         assert together.grade[i] == chances.argmax()
 
 
-@pytest.mark.parametrize(("name", "millions"), [("12m", 11.8), ("18m", 18.5)])
-def test_students_have_the_size_of_their_name(name, millions):
-    vocabulary, shape = 49_152, SHAPES[name]
-    head = shape.hidden // shape.heads
-    attention = 2 * shape.hidden * head * (shape.heads + shape.kv_heads)
-    layer = attention + 3 * shape.hidden * shape.intermediate + 2 * shape.hidden
-    total = vocabulary * shape.hidden + shape.layers * layer + shape.hidden
-    assert total / 1e6 == pytest.approx(millions, abs=0.1)
-    assert 10e6 <= total <= 20e6
-
-
 def test_a_new_student_has_the_teachers_tokenizer_and_its_own_seed(tiny, tmp_path):
     shape = Shape(hidden=24, layers=1, heads=2, kv_heads=1, intermediate=40)
     made = [load_model(new_student(tmp_path / str(s), tiny, shape, s)) for s in (0, 1)]
@@ -305,33 +242,6 @@ def test_a_new_student_has_the_teachers_tokenizer_and_its_own_seed(tiny, tmp_pat
     assert made[0].parameters == 260 * 24 + layer + 24
     assert made[0].tokenizer.encode("A rule") == tiny.tokenizer.encode("A rule")
     assert not torch.equal(made[0].module.head_weight, made[1].module.head_weight)
-
-
-def test_new_pairs_are_new_of_one_source_and_repeatable(data):
-    tasks = tasks_of(study.SEARCH, data).sample(12)
-    pairs = new_pairs(tasks, 10, seed=1)
-    assert 0 < len(pairs) <= 10
-    assert [p.prompt for p in pairs] == [p.prompt for p in new_pairs(tasks, 10, seed=1)]
-    assert not {p.prompt for p in pairs} & {t.prompt for t in tasks}
-    sources = {t.prompt.rpartition("Text: ")[2]: t.fields["source"] for t in tasks}
-    queries = {t.prompt.split("\n")[1]: t.fields["source"] for t in tasks}
-    for pair in pairs:
-        assert sources[pair.prompt.rpartition("Text: ")[2]] == pair.fields["source"]
-        assert queries[pair.prompt.split("\n")[1]] == pair.fields["source"]
-    foreign = Task("x", (Message("user", "What is 2 + 2?"),), {"source": "a"})
-    with pytest.raises(UserError, match="not one of graded search"):
-        new_pairs([foreign], 1, seed=0)
-
-
-def test_a_teachers_text_without_a_grade_is_its_likeliest_label(tiny, data):
-    tasks = tasks_of(study.SEARCH, data).sample(3)
-    ids = label_tokens(tiny.tokenizer, study.GRADES)
-    taught = teach(LocalLM(tiny), tasks, study.GRADES, ids, max_tokens=4)
-    assert taught.without_grade > 0, "a random model does not begin with a grade"
-    for task in taught.tasks:
-        chances = task.fields[CHANCES]
-        assert sum(chances) == pytest.approx(1, abs=1e-5)
-        assert task.fields["demonstration"][0] == study.GRADES[chances.index(max(chances))]
 
 
 @pytest.mark.parametrize("task", ["search", "shop"])
@@ -382,12 +292,3 @@ def test_a_student_learns_its_teachers_grades_and_the_control_the_demonstrations
         train_student(student, tasks, lesson, 0, taught)
         found[name] = grades_of(student.loaded, tasks, ids).grade.tolist()
     assert found == {"control": gold, "distilled": said}
-
-
-def test_a_teacher_that_cannot_read_the_prompts_is_refused(tiny, tmp_path, capsys):
-    for side, start in (("train", 0), ("held_out", 4)):
-        rows = [{**t, "prompt": t["prompt"] + " word" * 300} for t in search_tasks(start, 4)]
-        write_jsonl(rows, tmp_path / f"search_{side}.jsonl")
-    words = ["tiny", "--task", "search", "--cpu", "--data", str(tmp_path), "--out", str(tmp_path)]
-    assert distil.main(words) == 2
-    assert "no prompt of 'search_train' fits into the 992 tokens" in capsys.readouterr().err

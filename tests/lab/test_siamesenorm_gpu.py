@@ -23,49 +23,11 @@ def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert gpu.read_rows(file) == rows
 
 
-def test_every_comparison_is_whole_and_counted_once() -> None:
-    cells = gpu.Plan().cells()
-    assert len(set(cells)) == len(cells)
-    text = [cell for cell in cells if cell.part == "text"]
-    for arm, count in (("pre", 18), ("siamese", 18), ("post", 6)):
-        assert sum(cell.arm == arm for cell in text) == count
-
-
 def test_diverged_trainings_have_no_loss_and_are_counted() -> None:
     cells = [gpu.Cell("text", "pre", 24, 1e-3, 0, seed) for seed in range(2)]
     table = gpu.report({cells[0]: gpu.Found("ok", 2.0), cells[1]: gpu.Found("diverged")})
     assert table.splitlines()[-1].startswith("| text | 24 | pre | 0.001 | 0 | 2 | 2.000 |")
     assert "| 0 | 1 | - | - |" in table
-
-
-def test_the_table_has_the_growth_of_the_stream() -> None:
-    cells = [gpu.Cell("text", "pre", 24, 1e-3, 0, seed) for seed in range(2)]
-    table = gpu.report({cell: gpu.Found("ok", 2.0, growth=100.0 + cell.seed) for cell in cells})
-    head, _, row = ([one.strip() for one in line.split("|")] for line in table.splitlines())
-    assert len(head) == len(row)
-    assert row[head.index("growth of the stream")] == "100 ± 1"
-
-
-def test_other_rows_have_a_file_of_their_own_that_says_its_tokens(tmp_path: Path) -> None:
-    words = ["--cpu", "--parts", "shapes", "--seeds", "1", "--steps", "2", "--out", str(tmp_path)]
-    gpu.main(words)
-    gpu.main([*words, "--rows", "6"])
-    assert sorted(file.name for file in tmp_path.glob("*.csv")) == [
-        "gpu-tiny-6-rows.csv",
-        "gpu-tiny.csv",
-    ]
-    first = (tmp_path / "gpu-tiny-6-rows.md").read_text().splitlines()[0]
-    assert first == "A training on text reads 768 tokens: 2 steps x 6 rows x 64 bytes."
-    with pytest.raises(SystemExit):
-        gpu.main([*words, "--rows", "1"])
-
-
-def test_a_part_of_the_depths_and_rates_is_a_part_of_the_rows(tmp_path: Path) -> None:
-    words = ["--cpu", "--parts", "text", "--seeds", "1", "--steps", "1", "--out", str(tmp_path)]
-    gpu.main([*words, "--depths", "4", "--rates", "0.001"])
-    cells = gpu.read_rows(tmp_path / "gpu-tiny.csv")
-    assert {(cell.layers, cell.rate) for cell in cells} == {(4, 1e-3)}
-    assert {cell.arm for cell in cells} == {"pre", "siamese"}
 
 
 def test_held_out_sums_are_not_trained_on() -> None:

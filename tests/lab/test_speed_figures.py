@@ -2,15 +2,9 @@ import _speed_figures as figures
 import pytest
 import torch
 from _speed_floor import Group, Weights, generation_floor, update_floor
-from _speed_generation import Padded, Peer, Work, line_ends
 from _speed_memory import HeldTensors, UpdateMemory
-from _speed_plan import GPU
-from _speed_records import GenerationJob, Rates
-from msgspec.structs import replace
-from speed_cases import RATES, SIZE, peer, result, row, step
-
-from burnish.lm.folder import find_folder
-from burnish.lm.tokenizer import Tokenizer
+from _speed_records import Rates
+from speed_cases import RATES, SIZE, peer, result, row
 
 
 def test_generation_takes_medians_and_its_peer_of_the_same_size():
@@ -47,14 +41,6 @@ def test_a_shortened_generate_gives_the_tail_a_lower_bound():
     assert whole.full_ratio is None
 
 
-def test_a_tail_that_is_not_long_says_so():
-    lengths = [4] * 9 + [12]
-    short = row("burnish", "tail", [2.0], lengths=lengths, note="seeds")
-    cut = row("generate", "full", [30.0], measured_tokens=50, note="cut")
-    (figure,) = figures.tail([short, cut])
-    assert figure.note == "seeds; cut; not a long tail: longest 3.0x the median, expected 8x"
-
-
 def test_step_leaves_warm_up_out_and_shows_the_first_step_alone():
     figure = figures.step(SIZE, result(9.0, 5.0, 1.0, 3.0), peer(50.0, 10.0, 14.0))
     assert (figure.first_s, figure.step_s, figure.runs) == (9.0, 2.0, 2)
@@ -63,20 +49,6 @@ def test_step_leaves_warm_up_out_and_shows_the_first_step_alone():
     assert (figure.mean_tokens, figure.peer_mean_tokens) == (5.0, 8.0)
     assert figure.floor_share == 0.25
     assert (figure.trained_share, figure.mismatch) == (0.5, 0.01)
-
-
-def test_a_step_without_signal_has_no_mismatch():
-    quiet = replace(result(), steps=[step(1.0, trained_tokens=0, mismatch=None)])
-    figure = figures.step(SIZE, quiet, None)
-    assert (figure.trained_share, figure.mismatch) == (0.0, None)
-
-
-def test_step_says_what_became_of_the_peer():
-    alone = figures.step(SIZE, result(1.0), None, "trl not installed")
-    assert (alone.ratio, alone.note) == (None, "trl not installed")
-    cut = figures.step(SIZE, result(1.0), peer(3.0, accumulate=4))
-    assert "4 backward passes" in cut.note
-    assert cut.ratio == 3.0
 
 
 def test_learning_adds_up_every_step_and_memory_compares_forecast_with_seen():
@@ -109,11 +81,6 @@ def test_rows_of_a_group_read_its_prompt_once_a_step_and_their_own_tokens_each()
     assert apart == pytest.approx(0.3 + (0.3 + 0.264) + (0.3 + 0.096))
 
 
-def test_work_puts_rows_of_a_prompt_together_wherever_they_stand():
-    work = Work("tail", [(1, 2), (3,), (1, 2)], [9, 9, 9])
-    assert work.groups([4, 5, 6]) == [Group(2, [4, 6]), Group(1, [5])]
-
-
 def test_decoding_is_bound_by_operations_when_bytes_are_free():
     free = Rates(bytes_per_s=1e12, operations_per_s=10_000.0)
     reading = 700
@@ -126,36 +93,6 @@ def test_decoding_is_bound_by_operations_when_bytes_are_free():
 
 def test_an_update_does_six_operations_a_weight_and_token():
     assert update_floor(WEIGHTS, RATES, 10, 4) == pytest.approx(6 * (1000 + 200) / 10_000)
-
-
-def test_line_ends_are_the_ids_whose_text_breaks_the_line():
-    tokenizer = Tokenizer.from_folder(find_folder("tiny"))
-    ends = line_ends(tokenizer)
-    assert set(tokenizer.encode("a\n")) & set(ends)
-    assert not set(tokenizer.encode("What is 3 + 5?")) & set(ends)
-    assert all("\n" in tokenizer.decode([i]) for i in ends)
-
-
-def test_generate_gets_prompts_padded_on_the_left_before_its_clock_starts(monkeypatch):
-    about = {"plan": GPU, "rates": {}, "model": "tiny", "device": "cpu"}
-    peer_ = Peer(GenerationJob(part="tail", repeats=1, patience_s=9.0, **about), "float32")
-    built = []
-    make, run = Peer._padded, Peer._run
-
-    def padded(self, prompts):
-        built.append(make(self, prompts))
-        return built[-1]
-
-    def checked(self, batch: Padded, new: int) -> None:
-        assert batch is built[0]
-        run(self, batch, new)
-
-    monkeypatch.setattr(Peer, "_padded", padded)
-    monkeypatch.setattr(Peer, "_run", checked)
-    measured = peer_.measure(Work("full", [(5, 6, 7), (8,)], [3, 3]))
-    assert (measured.tokens, measured.measured_tokens, len(built)) == (6, 3, 1)
-    assert built[0].ids.tolist() == [[5, 6, 7], [peer_.pad, peer_.pad, 8]]
-    assert built[0].mask.tolist() == [[1, 1, 1], [0, 0, 1]]
 
 
 def test_held_tensors_count_each_storage_once_and_forget_what_is_freed():
@@ -174,19 +111,6 @@ def test_held_tensors_count_each_storage_once_and_forget_what_is_freed():
         del z
     assert held.peak == 64
     assert torch.equal(weight.grad, torch.full((4, 4), 2.0))
-
-
-def test_a_watched_update_returns_what_it_returned_and_is_weighed():
-    x = torch.ones(256, requires_grad=True)
-    memory = UpdateMemory(torch.device("cpu"), [])
-
-    def update(scale: float) -> float:
-        (torch.exp(x) * scale).sum().backward()
-        return 3.0
-
-    assert memory.watch(update)(2.0) == 3.0
-    assert memory.added >= 1024
-    assert torch.allclose(x.grad, 2 * torch.exp(x))
 
 
 class FakeAllocator:

@@ -168,22 +168,6 @@ def test_a_part_that_fails_is_named_and_the_others_go_on(monkeypatch, tmp_path, 
     assert "the GPU fell off" in capsys.readouterr().out
 
 
-def test_without_trl_its_column_says_so_and_nothing_fails(monkeypatch, tmp_path, capsys):
-    pretend_trl(monkeypatch, installed=False)
-    code, report = run_with(monkeypatch, FakeChildren(), tmp_path, "--parts", "step")
-    assert code == 0
-    assert report["parts"]["step"]["figures"][0]["note"] == "trl not installed"
-    assert "trl not installed" in capsys.readouterr().out
-
-
-def test_trl_gets_more_backward_passes_until_it_fits(monkeypatch, tmp_path):
-    pretend_trl(monkeypatch, installed=True)
-    fake = FakeChildren(out_of_memory=2)
-    code, report = run_with(monkeypatch, fake, tmp_path, "--quick", "--parts", "step")
-    assert (code, fake.passes) == (0, [1, 2, 4])
-    assert report["parts"]["step"]["figures"][0]["ratio"] == 2.0
-
-
 def test_trl_that_never_fits_fails_the_part_and_keeps_burnish(monkeypatch, tmp_path):
     pretend_trl(monkeypatch, installed=True)
     fake = FakeChildren(out_of_memory=99)
@@ -191,18 +175,6 @@ def test_trl_that_never_fits_fails_the_part_and_keeps_burnish(monkeypatch, tmp_p
     assert (code, fake.passes) == (1, [1, 2, 4, 8])
     assert "out of memory in 8 backward passes" in report["parts"]["step"]["error"]
     assert report["parts"]["step"]["figures"][0]["step_s"] == 1.0
-
-
-def test_a_device_that_cannot_be_read_ends_the_run_with_its_line(monkeypatch, tmp_path, capsys):
-    code, report = run_with(monkeypatch, FakeChildren("_speed_floor.py"), tmp_path)
-    assert (code, report) == (1, {})
-    assert "the GPU fell off" in capsys.readouterr().err
-
-
-def test_unknown_parts_are_refused(capsys):
-    with pytest.raises(SystemExit):
-        speed.main(["--parts", "generation,memry"])
-    assert "'memry'; expected some of generation,tail,step,learn,memory" in capsys.readouterr().err
 
 
 def test_a_child_leaves_what_it_wrote_and_why_it_ended(monkeypatch, tmp_path, capfd):
@@ -230,3 +202,9 @@ def test_a_child_that_hangs_is_stopped(monkeypatch, tmp_path):
     assert outcome.error == "hang.py was stopped after 0.5 s"
     assert outcome.value is None
     assert outcome.seconds < 50
+
+
+def test_a_device_that_cannot_be_read_ends_the_run_with_its_line(monkeypatch, tmp_path, capsys):
+    code, report = run_with(monkeypatch, FakeChildren("_speed_floor.py"), tmp_path)
+    assert (code, report) == (1, {})
+    assert "the GPU fell off" in capsys.readouterr().err

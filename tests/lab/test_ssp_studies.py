@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from lab.ssp import dynamics, noise
-from lab.ssp.study import STUDIES, by_oracle
 
 
 def test_noise_lets_fewer_ambiguous_questions_pass_and_costs_an_exact_reader_nothing() -> None:
@@ -26,14 +25,3 @@ def test_the_game_repeats_itself_and_a_fixed_proposer_stays_fixed() -> None:
     assert {step["valid"] for step in unchecked} == {1.0}
     for name in dynamics.ARMS:
         assert len(dynamics.played(name, 1, 3, 0.3)) == 3
-
-
-def test_the_plan_for_a_device_names_its_arms() -> None:
-    for study in STUDIES:
-        assert study.measure is by_oracle
-        assert {arm.recipe for arm in study.arms} == {"ssp"}
-        assert study.run_s > 0
-    world, choices = STUDIES
-    assert [arm.overrides.get("rollout.options.reader") for arm in world.arms][-1] == "none"
-    assert world.arms[1].overrides["rollout.options.train"] == ["solver"]
-    assert world.arms[2].overrides == choices.arms[0].overrides == {}

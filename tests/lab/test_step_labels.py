@@ -43,26 +43,6 @@ def test_a_prompt_is_on_one_side_and_shuffling_keeps_the_shares(data):
     assert all(len(row["labels"]) == len(row["steps"]) for row in dealt)
 
 
-def test_arms_without_a_model_see_the_place_or_the_length(data, tmp_path):
-    split = study.read_split(data)
-    found = {
-        arm: study.figures_of(split.test, study.counted_scores(arm, split)) for arm in study.COUNTED
-    }
-    assert found["length"]["mr_gsm8k_wrong"] == 1.0
-    assert found["position+task"]["mr_gsm8k_wrong"] == 1.0
-    # Right and wrong solutions look the same to a place: it finds all or leaves all alone.
-    assert found["position+task"]["bigbench_mistake_f1"] in (0.0, pytest.approx(0, abs=0.01))
-    assert found["position"]["mr_gsm8k_f1"] is None
-    rows = [{"arm": a, "seed": 0, "model": "", "figures": f} for a, f in found.items()]
-    for row in rows:
-        row["figures"] |= {"train": len(split.train), "test": len(split.test)}
-    study.write_csv(rows, tmp_path / "step_labels.csv")
-    study.write_table(tmp_path)
-    table = (tmp_path / "step_labels.md").read_text()
-    assert "| length (1) | " in table
-    assert "| labels" not in table
-
-
 def test_a_finished_job_is_not_repeated(data, tmp_path):
     job = {"arm": "length", "seed": 0, "name": "length", "data": str(data), "limit": 0}
     study.run_job(job, tmp_path)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from lab.run_toys import METHODS, main, toys_of
-from lab.toy import Table, ToyArm, generator, run_toy
+from lab.run_toys import METHODS, toys_of
+from lab.toy import ToyArm, generator, run_toy
 from lab.toy_report import write_toys
 
 from burnish.policy import Recipe, StaticRegion
@@ -52,15 +52,6 @@ def test_a_run_repeats_itself():
     twice = [run_toy(toy, toy.arms[-1], 3, 4).curves for _ in range(2)]
     assert twice[0] == twice[1]
     assert twice[0] != run_toy(toy, toy.arms[-1], 4, 4).curves
-
-
-def test_a_table_samples_by_its_probabilities_and_names_them():
-    table = Table(torch.tensor([[[0.0, 1.0, 2.0]], [[3.0, 0.0, 0.0]]]))
-    rollouts = table.sample(4000, generator("table"))
-    chosen = table.probs_QTV[rollouts.groups_B, 0, rollouts.tokens_BT[:, 0]]
-    torch.testing.assert_close(rollouts.logp_BT[:, 0].exp(), chosen)
-    seen = torch.bincount(rollouts.tokens_BT[:4000, 0], minlength=3) / 4000
-    torch.testing.assert_close(seen, table.probs_QTV[0, 0], atol=0.03, rtol=0.0)
 
 
 def test_bounds_that_never_bind_leave_a_run_unchanged_until_they_do():
@@ -147,9 +138,3 @@ def test_results_are_four_files_with_every_arm_and_seed(tmp_path):
     mean = sum(run.row["valid_share"] for (_, arm, _), run in runs.items() if arm == "GRPO") / 2
     assert f"| GRPO | {mean:.3f} ± " in text
     assert text == (tmp_path / "toy_table.md").read_text()
-
-
-def test_an_unknown_toy_is_refused(capsys):
-    with pytest.raises(SystemExit):
-        main(["grpo"])
-    assert "clipo" in capsys.readouterr().err

@@ -6,8 +6,6 @@ pytest.importorskip("openpyxl", reason="the extra 'spreadsheet' is not installed
 
 from lab.trace2skill import workbooks as study
 
-from burnish.agents.trace2skill.patches import united
-
 
 def with_rule(*rules):
     return {"SKILL.md": study.SKILL["SKILL.md"] + "\n".join(rules) + "\n"}
@@ -31,17 +29,3 @@ def test_of_opposite_rules_the_last_one_counts():
     good = study.MISTAKES["unsorted"][1][0]
     assert study.heeded(f"{good}\n{study.ODD['unsorted']}") == frozenset()
     assert study.heeded(f"{study.ODD['unsorted']}\n{good}") == {"unsorted"}
-
-
-def test_an_odd_gold_file_teaches_its_odd_rule_and_noise_is_not_explained():
-    jobs = [a_job("odd", odd="unsorted"), a_job("lost", traps=["formula"], noise="lost")]
-    roles = study.ScriptedRoles(jobs, united)
-    odd, lost = study.traces_of(jobs, study.SKILL)
-    assert roles._explain(odd).items == ({"cause": "odd unsorted"},)
-    assert roles._explain(lost).reason == "no fix passes"
-
-
-def test_tasks_are_the_same_every_time_and_parts_differ():
-    assert study.jobs(1, "learn", 5) == study.jobs(1, "learn", 5)
-    assert study.jobs(1, "learn", 5) != study.jobs(1, "test", 5)
-    assert [job.odd for job in study.jobs(0, "learn", 60) if job.odd] == list(study.ODD)

@@ -5,15 +5,11 @@ from pathlib import Path
 import pytest
 
 from burnish.metrics import (
-    CATALOGUE,
-    ENTROPY,
     REWARD,
     known,
     main_reward,
     reward_parts,
-    shown_in,
     table,
-    title_of,
 )
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -35,19 +31,6 @@ def test_a_stored_name_has_one_entry(name: str, entry: str) -> None:
     found = known(name)
     assert found is not None
     assert found.name == entry
-
-
-def test_an_unknown_name_has_none() -> None:
-    assert known("policy/entropi") is None
-    assert title_of("policy/entropi") == "policy/entropi"
-    assert title_of(ENTROPY) == "Entropy in nats a token"
-
-
-def test_names_are_unique_and_places_hold_plain_names() -> None:
-    names = [metric.name for metric in CATALOGUE]
-    assert len(names) == len(set(names))
-    assert REWARD in shown_in("compare")
-    assert not any("{" in name for name in shown_in("compare"))
 
 
 def test_the_reward_is_the_total_or_the_only_part() -> None:

@@ -121,17 +121,6 @@ def test_mistakes_are_one_line(folder: Path) -> None:
         burnish.load_rum  # noqa: B018
 
 
-@pytest.mark.parametrize(
-    ("blocked", "form", "extra"), [("pandas", "pandas", "query"), ("pyarrow", "arrow", "data")]
-)
-def test_a_missing_package_names_its_extra(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, blocked: str, form: str, extra: str
-) -> None:
-    monkeypatch.setitem(sys.modules, blocked, None)
-    with pytest.raises(UserError, match=rf"pip install 'burnish\[{extra}\]'"):
-        burnish.load_run(folder).samples(form=form)  # type: ignore[arg-type]
-
-
 def test_importing_burnish_loads_neither_the_store_nor_pandas() -> None:
     code = "import burnish, sys; print([m for m in ('pandas', 'pyarrow', 'burnish.store') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

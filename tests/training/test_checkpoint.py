@@ -208,7 +208,7 @@ def test_rollouts_that_lost_a_sample_are_not_used_again(stopped, run):
     for name in ("step-000002", "step-000004"):
         shutil.rmtree(run / "checkpoints" / name)
     delete(run, "DELETE FROM samples WHERE step = 1 AND idx = 0")
-    with pytest.raises(StoreError, match="step 2 has 7 of the 8 samples that were stored"):
+    with pytest.raises(StoreError, match="step 2 has 7 of its 8 samples"):
         finish(resume(stopped, run))
 
 

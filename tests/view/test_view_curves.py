@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 import math
-import sys
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnish.errors import UserError
 from burnish.store import RunStore
-from burnish.view import HeldOutPoint, RunCurves, curves_of, draw_picture, text_plot
-
-FULL = RunCurves(
-    name="a run",
-    reward=[(0, 0.1), (1, 0.4), (2, 0.6)],
-    parts={"correct": [(0, 0.0), (1, 0.3), (2, 0.5)], "format": [(0, 1.0), (1, 1.0), (2, 1.0)]},
-    length=[(0, 9.0), (1, 8.0), (2, 8.5)],
-    useful=[(0, 0.5), (1, 0.75), (2, 0.25)],
-    entropy=[(0, 1.5), (1, 1.4), (2, 1.2)],
-    held_out=[HeldOutPoint(0, 0.0, 1e-18, 0.1, 50), HeldOutPoint(3, 0.7, 0.6, 0.8, 50)],
-)
+from burnish.view import HeldOutPoint, curves_of, text_plot
 
 
 def test_a_rising_line_by_hand() -> None:
@@ -84,13 +71,3 @@ def test_a_run_without_rewards_shows_what_it_learns_and_its_stages(tmp_path: Pat
         "stage warm: loss": [(1, 3.0), (2, 2.0)],
     }
     assert list(rewarded) == ["stage warm: loss"]
-
-
-def test_without_matplotlib_one_line_says_how_to_get_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in [n for n in sys.modules if n.partition(".")[0] == "matplotlib"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(UserError, match=r"pip install 'burnish\[plot\]'"):
-        draw_picture(FULL, tmp_path / "x.png")

@@ -76,13 +76,11 @@ def store(tmp_path: Path) -> RunStore:
 def test_what_a_report_says(store: RunStore) -> None:
     report = contents_of(store)
     assert report.command == f"burnish train grpo 'run.name=run {EVIL}' steps=6"
-    told = report.facts[0]
-    assert (told.what, told.expected) == (
-        "time after step 3",
-        "about 3 to 4 s for the 3 steps left, from 3 steps",
-    )
-    assert told.came.endswith(" s, one step 3.5 s (median of 6)")
-    assert report.facts[-1].expected == "1.00 GiB of 2.0 free"
+    what, expected, came = report.facts[0]
+    assert what == "time after step 3"
+    assert expected == "about 3 to 4 s for the 3 steps left, from 3 steps"
+    assert came.endswith(" s, one step 3.5 s (median of 6)")
+    assert report.facts[-1][1] == "1.00 GiB of 2.0 free"
     assert report.best[0].reward == "1"
     assert [shown.reward for shown in report.worst] == ["0", "0.1", "0.2"]
     assert [shown.name for shown in report.failed] == ["train-6-1-3", "train-5-1-3", "train-4-1-3"]
@@ -99,13 +97,6 @@ def test_texts_stay_texts_in_the_page(store: RunStore) -> None:
     assert not [name for name, _ in seen.attributes if name.startswith("on")]
     for said in ("prompt", "low", "said", "because", "late", "tripped", "done"):
         assert f"{said} {EVIL}" in seen.text
-
-
-def test_the_page_asks_for_nothing(store: RunStore) -> None:
-    page = html_page(contents_of(store))
-    assert not re.search(r"(?:src|href)\s*=", page.replace("src=x onerror", ""))
-    assert "default-src 'none'" in page
-    assert "url(" not in page
 
 
 def test_markdown_keeps_texts_in_fences(store: RunStore) -> None:

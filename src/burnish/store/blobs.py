@@ -48,20 +48,15 @@ class Blobs:
         if kind is None:
             raise UserError(f"{foreign_kind(data)}: no image or sound known here; expected {KNOWN}")
         if len(data) > MAX_BYTES:
-            raise UserError(
-                f"a file of {len(data):,} bytes ({kind}); expected at most {MAX_BYTES:,}. Make it "
-                "smaller"
-            )
+            raise UserError(f"{kind} of more than {MAX_BYTES:,} bytes; make it smaller")
         sha256 = self._put(data)
         return AudioPart(sha256, kind) if kind in AUDIO_TYPES else ImagePart(sha256, kind)
 
     def add_file(self, path: str | Path) -> MediaPart:
         """Store an image or a sound of a file."""
-        raw, _, size = open_source(Path(path).expanduser(), "an image or a sound")
+        raw, _, _ = open_source(Path(path).expanduser(), "an image or a sound")
         with raw:
             data = raw.read(MAX_BYTES + 1)
-        if size > MAX_BYTES:
-            raise UserError(f"{path} has {size:,} bytes; expected at most {MAX_BYTES:,}")
         try:
             return self.add(data)
         except UserError as error:
@@ -71,11 +66,9 @@ class Blobs:
         """The bytes of a part; a damaged or foreign file is an error, never an answer."""
         data = self.bytes_of(part.sha256)
         # The type comes with the message, not with the bytes: both must agree.
-        if (found := media_type_of(data)) != part.media_type:
-            raise StoreError(
-                f"{self.path(part.sha256)} is {found or 'no image or sound'}; its message says "
-                f"{part.media_type}"
-            )
+        if (found := media_type_of(data) or "no image or sound") != part.media_type:
+            path = self.path(part.sha256)
+            raise StoreError(f"{path} is {found}; its message says {part.media_type}")
         return data
 
     def bytes_of(self, sha256: str) -> bytes:
@@ -99,14 +92,10 @@ class Blobs:
         """Copy the media of some messages from another folder; what is here whole already stays."""
         wanted = {part.sha256: part for message in messages for part in message.media}
         for sha256, part in wanted.items():
-            if not self._is_whole(sha256):
+            try:
+                self.bytes_of(sha256)
+            except StoreError:
                 self._put(source.read(part))
-
-    def _is_whole(self, sha256: str) -> bool:
-        try:
-            return self.holds(sha256) and bool(self.bytes_of(sha256))
-        except StoreError:
-            return False
 
     def _put(self, data: bytes) -> str:
         sha256 = hashlib.sha256(data).hexdigest()

@@ -112,10 +112,8 @@ class Database:
             told = f"{self.path}: cannot {doing}: {str(error).rstrip('.')}{hint}."
             raise StoreError(told) from error
         except UnicodeEncodeError as error:
-            raise StoreError(
-                f"{self.path}: cannot {doing}: a text holds {error.object[error.start]!a}, half of "
-                "a surrogate pair; expected valid Unicode."
-            ) from error
+            half = f"a text holds {error.object[error.start]!a}, half of a surrogate pair"
+            raise StoreError(f"{self.path}: cannot {doing}: {half}.") from error
 
     def _fold_beside(self) -> None:
         """Fold the log into the file in a thread, if the last time is long enough ago."""
@@ -144,14 +142,12 @@ class Database:
 
     def _check_version(self) -> None:
         identity = self.row("PRAGMA application_id")
-        version = self.row("PRAGMA user_version")
-        if identity is None or version is None or identity[0] != APPLICATION_ID:
+        version = self.row("PRAGMA user_version") or (0,)
+        if identity != (APPLICATION_ID,):
             raise StoreError(f"{self.path} is not a burnish run; expected a database made by it.")
         if version[0] > VERSION:
-            raise StoreError(
-                f"{self.path} has schema version {version[0]}; this burnish reads up to "
-                f"{VERSION}. Update burnish to open it."
-            )
+            newer = f"has schema version {version[0]}; this burnish reads up to {VERSION}"
+            raise StoreError(f"{self.path} {newer}. Update burnish to open it.")
 
 
 def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:

@@ -23,7 +23,7 @@ import contextlib
 import csv
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -177,10 +177,14 @@ def decode_cells(record: dict[str, Any]) -> dict[str, Any]:
     return record
 
 
+def _one_of(word: str, allowed: Collection[str], line: str) -> None:
+    if word not in allowed:
+        hint = did_you_mean(word, allowed)
+        raise UserError(f"{line}; expected one of {', '.join(allowed)}.{hint}")
+
+
 def _frame(columns: Sequence[str], rows: Iterable[Sequence[Any]], form: Form) -> Any:
-    if form not in FORMS:
-        hint = did_you_mean(form, FORMS)
-        raise UserError(f"form is '{form}'; expected pandas or arrow.{hint}")
+    _one_of(form, FORMS, f"form is '{form}'")
     found = list(rows)
     lists = {name: [row[place] for row in found] for place, name in enumerate(columns)}
     if form == "arrow":
@@ -275,31 +279,25 @@ def list_runs(folder: Path) -> list[RunInfo]:
 
 def find_run(folder: Path, reference: str) -> Path:
     """The run folder that a name, the beginning of a name, or a path means."""
-    as_path = Path(reference)
-    try:
-        if (as_path / manifest.FILE).is_file():
-            return as_path
-    except OSError:  # longer than any path can be
-        raise UserError(
-            f"no run '{reference[:40]}'... ({len(reference)} characters): the name is too long for a "
-            "file or folder; expected the name or the folder of a run."
-        ) from None
+    with contextlib.suppress(OSError):  # longer than any path can be
+        if (Path(reference) / manifest.FILE).is_file():
+            return Path(reference)
     names = [run.name for run in _run_folders(folder)]
     if reference in names:
         return folder / reference
     fitting = [name for name in names if reference and name.startswith(reference)]
     if len(fitting) == 1:
         return folder / fitting[0]
+    shown = reference[:80]
     if fitting:
-        raise UserError(
-            f"'{reference}' means several runs in {folder}: {', '.join(fitting)}. "
-            "Give more of the name."
-        )
-    if not names:
-        raise UserError(f"no run '{reference}': {folder} holds no runs. Start one: burnish train.")
-    few = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
-    hint = did_you_mean(reference, names) or f" Runs there: {few}."
-    raise UserError(f"no run '{reference}' in {folder}.{hint}")
+        line = f"'{shown}' means several runs in {folder}: {', '.join(fitting)}. Give more of the name."
+    elif not names:
+        line = f"no run '{shown}': {folder} holds no runs. Start one: burnish train."
+    else:
+        few = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+        hint = did_you_mean(reference, names) or f" Runs there: {few}."
+        line = f"no run '{shown}' in {folder}.{hint}"
+    raise UserError(line)
 
 
 def _run_folders(folder: Path) -> list[Path]:
@@ -333,14 +331,9 @@ def export(
 
     `raw` keeps texts in a CSV file that a spreadsheet would run as formulas.
     """
-    writer = _write_raw_csv if raw and path.suffix == ".csv" else _WRITERS.get(path.suffix)
-    if writer is None:
-        known = ", ".join(_WRITERS)
-        hint = did_you_mean(path.suffix, _WRITERS)
-        raise UserError(f"{path}: unknown format '{path.suffix}'; expected one of {known}.{hint}")
-    if what not in ("samples", "metrics"):
-        hint = did_you_mean(what, ("samples", "metrics"))
-        raise UserError(f"cannot export '{what}'; expected samples or metrics.{hint}")
+    _one_of(path.suffix, _WRITERS, f"{path}: unknown format '{path.suffix}'")
+    _one_of(what, ("samples", "metrics"), f"cannot export '{what}'")
+    writer = _write_raw_csv if raw and path.suffix == ".csv" else _WRITERS[path.suffix]
     if isinstance(run, RunReader):
         return _export(run, path, what, writer)
     with RunStore.open(run, read_only=True) as store:

@@ -98,10 +98,7 @@ def newest_weights(folder: Path) -> Path:
     """The newest checkpoint of a run's folder."""
     found = [path for path in (folder / "checkpoints").glob("step-*") if path.name[5:].isdigit()]
     if not found:
-        raise UserError(
-            f"run '{folder.name}' has no checkpoint yet; expected one after checkpoint.every steps "
-            "or at the end."
-        )
+        raise UserError(f"run '{folder.name}' has no checkpoint yet; see checkpoint.every.")
     return max(found, key=lambda path: int(path.name[5:]))
 
 
@@ -142,10 +139,8 @@ class SweepRecord(Struct, kw_only=True):
 def sweep_path(folder: Path, name: str) -> Path:
     """Where the sweep of this name is stored in a folder of runs."""
     if not re.fullmatch(r"[\w][\w.+=-]{0,199}", name):
-        raise UserError(
-            f"the sweep's name: got {safe(repr(name))}, expected letters, digits and ._+=-, at most "
-            "200, without slashes."
-        )
+        expected = "letters, digits and ._+=-, at most 200, without slashes"
+        raise UserError(f"the sweep's name: got {safe(repr(name))}, expected {expected}.")
     return folder / f"{name}{SUFFIX}"
 
 

@@ -13,6 +13,7 @@ from msgspec import Struct
 from burnish.arguments import as_text
 from burnish.errors import StoreError, UserError
 from burnish.numbers import grouped
+from burnish.store import manifest
 from burnish.store.blobs import Blobs
 from burnish.store.database import APPEND_ONLY, OF_TASK, Database, Row
 from burnish.store.durable import is_held
@@ -115,6 +116,14 @@ class RunSummary(Struct, frozen=True):
     """Why it is not finished, where it is not."""
 
 
+def manifest_of(folder: Path) -> Manifest:
+    """The manifest of a run whose database is there."""
+    about = manifest.read(folder)
+    if not (folder / DATABASE).is_file():
+        raise StoreError(f"{folder} has no {DATABASE}; the run's samples are gone.")
+    return about
+
+
 class RunReader:
     """The reading half of a `RunStore`."""
 
@@ -166,18 +175,17 @@ class RunReader:
         found = [decode(row) for row in rows]
         if len(found) == 1:
             return found[0]
-        if not found and self._database.row("SELECT 1 FROM samples LIMIT 1") is None:
+        if found:
+            several = ", ".join(self.names(found[:8])) + (", ..." if len(found) > 8 else "")
+            line = f"'{reference}' means several samples of run '{self.name}': {several}"
+        elif self._database.row("SELECT 1 FROM samples LIMIT 1") is None:
             why = _NO_ANSWERS.get(str(self.about.config.get("train.kind")), " yet")
-            raise UserError(f"run '{self.name}' has no stored answers{why}.")
-        if not found:
-            raise UserError(
-                f"run '{self.name}' has no sample '{reference}'; expected a name such as {EXAMPLES}."
+            line = f"run '{self.name}' has no stored answers{why}"
+        else:
+            line = (
+                f"run '{self.name}' has no sample '{reference}'; expected a name such as {EXAMPLES}"
             )
-        several = ", ".join(self.names(found[:8]))
-        raise UserError(
-            f"'{reference}' means several samples of run '{self.name}': {several}"
-            f"{', ...' if len(found) > 8 else ''}. Give one of these."
-        )
+        raise UserError(f"{line}.")
 
     def names(self, samples: Sequence[StoredSample]) -> list[str]:
         """The names of samples for people, such as `train-3-2-4`; `sample` finds them again."""
@@ -191,10 +199,8 @@ class RunReader:
         query = f"{_SELECT} WHERE step = ? AND split NOT LIKE 'eval:%' ORDER BY rowid"
         found = [decode(row) for row in self._database.rows(query, (step,))]
         if len(found) != counted[0]:
-            raise StoreError(
-                f"{self.folder / DATABASE}: step {step + 1} has {len(found)} of the {counted[0]} samples "
-                "that were stored; the file is damaged."
-            )
+            place, has = self.folder / DATABASE, f"{len(found)} of its {counted[0]} samples"
+            raise StoreError(f"{place}: step {step + 1} has {has}; the file is damaged.")
         return found
 
     def token_values(self, sample: str) -> dict[str, list[float]]:
@@ -211,14 +217,6 @@ class RunReader:
         """When the store was begun and by which process: no other store has the same."""
         row = self._database.row("SELECT started, pid FROM sessions ORDER BY id LIMIT 1")
         return "" if row is None else f"{row[0]} by process {row[1]}"
-
-    def check_identity(self) -> None:
-        """The database is the one that the manifest was written for."""
-        if self.about.store not in ("", self.identity):
-            raise StoreError(
-                f"{self.folder / DATABASE} is that of another run (begun {self.identity or 'never'}; "
-                f"expected {self.about.store}). Put this run's own file back."
-            )
 
     def rows(self) -> dict[str, int]:
         """How many rows each append-only table holds."""

@@ -31,7 +31,7 @@ from burnish.store.blobs import held_messages, shared_blobs
 from burnish.store.database import Database, Row
 from burnish.store.durable import WriterLock, store_errors, sync
 from burnish.store.manifest import Manifest, now
-from burnish.store.reader import DATABASE, LOCK, RunReader, RunStatus
+from burnish.store.reader import DATABASE, LOCK, RunReader, RunStatus, manifest_of
 from burnish.store.sample import (
     COLUMNS,
     EVIDENCE_COLUMNS,
@@ -90,9 +90,7 @@ class RunStore(RunReader):
             lock = WriterLock(folder / LOCK)
             undo.callback(lock.release)
             if (folder / manifest.FILE).exists():
-                raise StoreError(
-                    f"{folder} already holds a run. Resume it or choose another run name."
-                )
+                raise StoreError(f"{folder} already holds a run. Resume it or choose another name.")
             about = manifest.make(
                 config, origins, config_hash=config_hash, data_hash=data_hash, recipe=recipe
             )
@@ -107,9 +105,7 @@ class RunStore(RunReader):
     @classmethod
     def open(cls, folder: Path, *, read_only: bool = False) -> RunStore:
         """An existing run, to go on writing it (one process at a time) or only to read."""
-        about = manifest.read(folder)
-        if not (folder / DATABASE).is_file():
-            raise StoreError(f"{folder} has no {DATABASE}; the run's samples are gone.")
+        about = manifest_of(folder)
         with ExitStack() as undo:
             lock = None
             if not read_only:
@@ -117,7 +113,10 @@ class RunStore(RunReader):
                 undo.callback(lock.release)
             database = Database(folder / DATABASE, read_only=read_only)
             undo.callback(database.close)
-            RunReader(folder, database, about).check_identity()
+            found = RunReader(folder, database, about).identity
+            if about.store not in ("", found):
+                other = f"that of another run (begun {found or 'never'}; expected {about.store})"
+                raise StoreError(f"{folder / DATABASE} is {other}. Put this run's own file back.")
             store = cls(folder, database, about, lock)
             undo.pop_all()
         return store
@@ -131,8 +130,6 @@ class RunStore(RunReader):
 
     def discard(self) -> None:
         """Take the run out of its folder, for one that came to nothing; other files stay."""
-        if self._lock is None:
-            raise StoreError(f"{self.folder}: cannot discard the run: it was opened only to read.")
         self._database.close()
         with ExitStack() as last, store_errors(f"discard the run {self.folder}", self.folder):
             last.callback(self.close)
@@ -293,12 +290,11 @@ class RunStore(RunReader):
             raise StoreError(f"{self.folder}: cannot {doing}: the run was opened only to read.")
         # SQLite would go on writing into a file that no longer has a name, and all would be lost.
         if not (self.folder / DATABASE).is_file():
-            raise StoreError(
-                f"{self.folder}: cannot {doing}: {DATABASE} is gone; was the folder moved or removed "
-                "while the run was writing it?"
-            )
+            line = f"{DATABASE} is gone; was the folder moved or removed meanwhile?"
+            raise StoreError(f"{self.folder}: cannot {doing}: {line}")
         with self._database.transaction(doing) as connection:
-            new = self._new = Counter()
+            self._new = Counter()
+            new = self._new
             yield connection
         if self._rows is not None:
             self._rows.update(new)
@@ -326,11 +322,9 @@ def _check_same(where: str, name: str, before: Any, after: Any) -> None:
         was, came = (
             text if len(text) <= 80 else f"{text[:77]}..." for text in map(repr, (before, after))
         )
-        raise StoreError(
-            f"run diverged at {where}: '{name}' is stored as {was} and came again as {came}. The "
-            "same config, data and machine give the same numbers; start a new run if one of them "
-            "changed."
-        )
+        both = f"'{name}' is stored as {was} and came again as {came}"
+        hint = "Start a new run if the config, the data or the machine changed."
+        raise StoreError(f"run diverged at {where}: {both}. {hint}")
 
 
 def _numbers(metrics: Mapping[str, float | None]) -> dict[str, float | None]:

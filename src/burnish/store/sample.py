@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -108,13 +108,12 @@ def _joined(before: _Stretch, spans: Sequence[Span]) -> _Stretch:
         tokens = len(span.token_ids)
         if span.logprobs:
             # JSON has no NaN. The sum is a quick test; only where it is bad does each number matter.
-            if len(span.logprobs) != tokens or not math.isfinite(sum(span.logprobs)):
-                odd = [p for p in span.logprobs if not math.isfinite(p)]
-                if odd or len(span.logprobs) != tokens:
-                    raise ValueError(
-                        f"a span of {tokens} tokens has {len(span.logprobs)} log-probs {odd[:1]}; "
-                        "expected a finite float a token"
-                    )
+            if not math.isfinite(sum(span.logprobs)):
+                _check_exact(span.logprobs, "the log-probs of a span")
+            if len(span.logprobs) != tokens:
+                raise ValueError(
+                    f"{len(span.logprobs)} log-probs for the {tokens} tokens of a span"
+                )
             logprobs += _entries(span.logprobs)
         else:
             logprobs += "null," * tokens
@@ -203,11 +202,9 @@ def encode(samples: Sequence[StoredSample]) -> EncodedSamples:
                 tasks[id(task)] = whole_texts(task.prompt), as_json(task)
             row = _row(sample, *tasks[id(task)], spans)
         except (TypeError, ValueError, OverflowError) as error:
-            step = shown_step(sample.step, sample.split)
-            raise StoreError(
-                f"sample {sample.trajectory.id} (step {step}, {sample.split}) cannot be stored: "
-                f"{error}."
-            ) from error
+            where = f"step {shown_step(sample.step, sample.split)}, {sample.split}"
+            name = f"sample {sample.trajectory.id} ({where})"
+            raise StoreError(f"{name} cannot be stored: {error}.") from error
         rows.append(row)
         for path, reward in flatten(sample.reward).items():
             name, reason = whole_texts(path), whole_texts(reward.reason)
@@ -281,27 +278,25 @@ def as_json(value: Any) -> str:
 
 def _check_exact(value: Any, where: str) -> None:
     """Raise where JSON has no such value, or gives back another one."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            if not isinstance(key, str):
-                raise ValueError(f"{where} has the key {key!r}; expected text as keys")
-            _check_exact(inner, f"{where}[{key!r}]")
+    inner: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        inner = value.items()
     elif isinstance(value, list | tuple):
-        for position, inner in enumerate(value):
-            _check_exact(inner, f"{where}[{position}]")
+        inner = enumerate(value)
     elif isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{where} is {value}; expected a finite number or None")
     elif value is not None and not isinstance(value, str | int | float):
+        kind = type(value).__name__
         raise ValueError(
-            f"{where} is of type {type(value).__name__}; expected text, numbers, true or false, "
-            "None, or lists and dicts of these"
+            f"{where} is of type {kind}; expected text, numbers, lists or dicts of text keys"
         )
+    for key, one in inner:
+        _check_exact(one, f"{where}[{key!r}]")
 
 
 def _row(sample: StoredSample, prompt: str, task: str, spans: SpanWriter) -> Row:
     trajectory, reward = sample.trajectory, sample.reward
-    if sample.advantage is not None and not math.isfinite(sample.advantage):
-        raise ValueError(f"its advantage is {sample.advantage}; expected a finite float or None")
+    _check_exact(sample.advantage, "its advantage")
     if trajectory.info:
         _check_exact(trajectory.info, "info")
     tokens = spans.cells(trajectory.spans)

@@ -134,7 +134,9 @@ def find_place(run: Readable, name: str) -> Place | None:
     if found is None:
         return None
     number = 0 if found["step"] == START else int(found["step"])
-    for split in _splits(found["split"]):
+    word = found["split"] or TRAIN
+    is_whole = word in _OWN or word.startswith(EVAL)
+    for split in [word] if is_whole else [f"{EVAL}{word}", word]:
         is_eval = split.startswith(EVAL)
         if found["step"] == START and not is_eval:
             continue
@@ -143,13 +145,6 @@ def find_place(run: Readable, name: str) -> Place | None:
             if own.rsplit("-", 2)[1:] == [found["group"], found["answer"]]:
                 return Place(step, split, index)
     return None
-
-
-def _splits(word: str | None) -> list[str]:
-    """The splits that the beginning of a name may mean."""
-    if word is None:
-        return [TRAIN]
-    return [word] if word in _OWN or word.startswith(EVAL) else [f"{EVAL}{word}", word]
 
 
 def _names(run: Readable, step: int, split: str) -> dict[int, str]:

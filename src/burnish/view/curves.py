@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from burnish.errors import StoreError, UserError
+from burnish.errors import UserError
 from burnish.metrics import ENTROPY, GROUPS, LENGTH, REWARD, USEFUL, main_reward, reward_parts
 from burnish.store import STAGE, MetricPoint
+from burnish.store.durable import make_folder, store_errors
 from burnish.store.reader import RunReader
 
 Point = tuple[float, float]
@@ -125,7 +126,8 @@ def text_plot(
     margin = max(map(len, labels)) + 2
     columns = max(width - margin, 4)
     cells = _rasterise(drawn, columns, height)
-    rows = [_row_text(cells, row, columns, ascii_only) for row in range(height)]
+    dots = [[cells.get((row, column), 0) for column in range(columns)] for row in range(height)]
+    rows = ["".join(_dot(bits, ascii_only) for bits in row) for row in dots]
     names = [""] * height
     if high > low:
         names[0], names[-1] = labels
@@ -171,11 +173,10 @@ def _share(value: float, low: float, high: float, flat: float) -> float:
     return (value / 2 - low / 2) / span if span else flat
 
 
-def _row_text(cells: dict[tuple[int, int], int], row: int, columns: int, ascii_only: bool) -> str:
-    bits = [cells.get((row, column), 0) for column in range(columns)]
-    if ascii_only:
-        return "".join("*" if b else " " for b in bits)
-    return "".join(chr(BRAILLE + b) if b else " " for b in bits)
+def _dot(bits: int, ascii_only: bool) -> str:
+    if not bits:
+        return " "
+    return "*" if ascii_only else chr(BRAILLE + bits)
 
 
 def _label(value: float) -> str:
@@ -190,11 +191,9 @@ COLOURS = ("#1b6ca8", "#d1495b", "#66a182", "#edae49", "#7b5ea7", "#00798c")
 def draw_picture(curves: RunCurves, path: Path) -> None:
     """Write `path` (PNG, SVG or PDF by its suffix): reward, held-out, length, useful, entropy."""
     figure = draw_figure(curves)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
+    with store_errors(f"write {path}", path):
         figure.savefig(path)
-    except OSError as error:
-        raise StoreError(f"{path}: cannot write: {error.strerror or error}.") from error
 
 
 def draw_figure(curves: RunCurves) -> Any:
@@ -325,20 +324,13 @@ def sparkline(
     for x, y in drawn:
         across = _share(x, scale.first, scale.last, 0.0)
         cells.setdefault(min(int(across * columns), columns - 1), []).append(y)
-    marks = PLAIN if ascii_only else BLOCKS
-    line = (
-        marks[_height(sum(y / len(ys) for y in ys), scale)] if (ys := cells.get(column)) else " "
-        for column in range(columns)
-    )
+    line = [" "] * columns
+    for column, ys in cells.items():
+        mean = sum(y / len(ys) for y in ys)
+        height = round(_share(mean, scale.low, scale.high, 4 / 7) * 7)
+        line[column] = (PLAIN if ascii_only else BLOCKS)[min(max(height, 0), 7)]
     return "".join(line).rstrip()
 
 
 def _drawn(points: Sequence[Point]) -> list[Point]:
     return [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
-
-
-def _height(value: float, scale: Scale) -> int:
-    if scale.high == scale.low:
-        return len(BLOCKS) // 2
-    top = len(BLOCKS) - 1
-    return min(max(round(_share(value, scale.low, scale.high, 0.0) * top), 0), top)

@@ -16,10 +16,6 @@ def asked(view: Watched) -> dict[str, list[str]]:
     return parse_qs(urlsplit(view.page.url).query)
 
 
-def rewards(view: Watched) -> list[float]:
-    return [float(text) for text in view.texts(".result .figure")]
-
-
 def test_filters_change_the_address_and_the_result_and_survive_a_reload(view: Watched) -> None:
     page = view.open(at("judged", "/samples"))
     assert view.texts("[role=status]")[0] == "96 answers"
@@ -69,16 +65,6 @@ def test_text_search_marks_what_it_found(view: Watched) -> None:
     page.wait_for_selector("text=No answer fits")
 
 
-def test_more_answers_are_loaded_below(view: Watched) -> None:
-    page = view.open(at("judged", "/samples"))
-    assert page.locator(".result").count() == 50
-    page.click("text=More")
-    view.until("document.querySelectorAll('.result').length", 96)
-    ids = page.eval_on_selector_all(".result", "all => all.map(a => a.href)")
-    assert len(set(ids)) == 96
-    assert page.locator("button.more").count() == 0
-
-
 def test_a_group_stands_side_by_side_and_opens_its_reasons(view: Watched) -> None:
     page = view.open(at("judged", "/step?n=5"))
     assert view.texts(".choice[aria-current]") == ["all groups"]
@@ -110,16 +96,6 @@ def test_the_reward_tree_shows_parts_verdicts_evidence_and_raw_replies(view: Wat
     view.follow(".peers li:last-child a")
     assert "no reply within 60 s" in page.inner_text("aside")
     assert "no reward (timeout)" in page.inner_text("aside")
-
-
-def test_one_prompt_across_steps(view: Watched) -> None:
-    page = view.open(at("judged", "/sample?id=5/train/1"))
-    view.follow("text=this prompt at 12 steps")
-    assert "48 answers at 12 steps" in page.inner_text("#page")
-    assert page.locator("article.card").count() == 12
-    assert page.locator("svg polyline").count() == 1
-    view.follow("article.card:first-child .answers a")
-    assert "train-12-" in page.inner_text("h1")
 
 
 def test_two_runs_are_compared_from_the_list(view: Watched) -> None:

@@ -18,27 +18,6 @@ def axis(view: Watched, chart: str = REWARD) -> list[str]:
     return found
 
 
-def test_smoothing_keeps_the_raw_line_faint_and_is_remembered(view: Watched) -> None:
-    page = view.open(at("first"))
-    page.wait_for_selector(f"{REWARD} svg")
-    assert page.locator(f"{REWARD} polyline.raw").count() == 0
-    lines = page.locator(f"{REWARD} polyline").count()
-    raw = page.get_attribute(f"{REWARD} polyline >> nth=0", "points")
-    page.focus("input[type=range]")
-    for _ in range(30):
-        page.keyboard.press("ArrowRight")
-    assert page.inner_text(".smoothing output") == "0.60"
-    assert page.locator(f"{REWARD} polyline.raw").count() == lines
-    assert page.get_attribute(f"{REWARD} polyline.raw >> nth=0", "points") == raw
-    assert page.get_attribute(f"{REWARD} polyline:not(.raw) >> nth=0", "points") != raw
-    page.reload()
-    view.ready()
-    page.wait_for_selector(f"{REWARD} polyline.raw")
-    page.focus("input[type=range]")
-    page.keyboard.press("Home")
-    assert page.locator(f"{REWARD} polyline.raw").count() == 0
-
-
 def test_a_chart_is_zoomed_by_dragging_and_by_keys(view: Watched) -> None:
     page = view.open(at("judged"))
     box = page.locator(f"{REWARD} svg").bounding_box()

@@ -68,16 +68,6 @@ def test_search_help_and_escape(view: Watched) -> None:
     assert page.locator(".chosen").count() == 0
 
 
-def test_a_curve_can_be_found_and_the_link_shared(view: Watched) -> None:
-    page = view.open(at("first"))
-    page.fill("input[aria-label='Find a curve']", "gradient")
-    page.wait_for_selector("figcaption:has-text('gradient')")
-    assert "curve=gradient" in view.path
-    page.reload()
-    view.ready()
-    page.wait_for_selector("figcaption:has-text('gradient')")
-
-
 def test_back_leads_to_the_place_one_was_at(view: Watched) -> None:
     page = view.open(at("judged", "/samples"))
     page.locator(".result").nth(40).scroll_into_view_if_needed()

@@ -76,9 +76,3 @@ def test_only_small_png_texts_are_pictures(picture):
 @pytest.mark.parametrize("latents", [None, [], "x", {"a": 1}])
 def test_other_answers_have_none(latents):
     assert latents_view(stored(latents)) is None
-
-
-def test_many_spans_are_cut():
-    found = latents_view(stored([SPAN] * 40))
-    assert found is not None
-    assert (len(found["spans"]), found["more"]) == (32, 8)

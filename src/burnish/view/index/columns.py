@@ -78,10 +78,6 @@ class Range(NamedTuple):
     low: float | None = None
     high: float | None = None
 
-    @property
-    def is_open(self) -> bool:
-        return self.low is None and self.high is None
-
 
 class Filter(NamedTuple):
     """Which samples are asked for; several words of one kind mean any of them."""
@@ -208,7 +204,7 @@ def chosen(rows: Snapshot, wanted: Filter) -> Flags:
             mask &= np.isin(rows.column(kind), codes)
     if wanted.keep is not None:
         mask &= rows.column("keep") == int(wanted.keep)
-    if not wanted.step.is_open:
+    if wanted.step != Range():
         _narrow(mask, shown_steps(rows), wanted.step)
     for name in ("reward", "length", "advantage"):
         _narrow(mask, rows.column(name), getattr(wanted, name))

@@ -77,8 +77,10 @@ class IndexFile:
         self.path = path
         # Where the cache cannot be written, SQLite keeps the index in a temporary file that is
         # this connection's own, and the texts lie in another.
-        self._own = None if path is not None else _connect("")
-        self._own_texts = None if path is not None else tempfile.TemporaryFile()  # noqa: SIM115
+        self._own: sqlite3.Connection | None = None
+        if path is None:
+            self._own = _connect("")
+            self._own_texts: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
 
     @classmethod
     def open(cls, run: RunReader) -> IndexFile:
@@ -223,8 +225,6 @@ class IndexFile:
     @contextlib.contextmanager
     def _text_file(self) -> Iterator[IO[bytes]]:
         if self.path is None:
-            if self._own_texts is None:
-                raise StoreError("the search index has no file for its texts.")
             yield self._own_texts
             return
         path = self.path.with_name(self.path.name + ".text")

@@ -201,15 +201,19 @@ def compare_page(
     """Two runs compared: settings that differ, curves by name, and the same held-out prompts."""
     with open_run(a[1], READ_S) as run_a, open_run(b[1], READ_S) as run_b:
         curves = [curves_of(a[1]), curves_of(b[1])]
-        evaluations, sides = [], []
-        found, problem = None, ""
+        evaluations = []
+        found: Comparison | None = None
+        problem = ""
         for lines, run in zip(curves, (run_a, run_b), strict=True):
             lines.update(run)
             evaluations.append(by_step(run))
         try:
-            for run, own in zip((run_a, run_b), evaluations, strict=True):
-                sides.append(held_out_run(run, evaluation_after(run, own, step)))
-            found = compare(*sides)
+            found = compare(
+                *(
+                    held_out_run(run, evaluation_after(run, own, step))
+                    for run, own in zip((run_a, run_b), evaluations, strict=True)
+                )
+            )
         except BurnishError as error:
             problem = str(error)
         differs = differing(run_a.about.config, run_b.about.config)

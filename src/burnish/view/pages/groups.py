@@ -164,7 +164,7 @@ def prompt_page(folder: Path, task: str, split: str, before: int | None, limit: 
         query = f"SELECT DISTINCT step FROM samples WHERE {where} ORDER BY step DESC LIMIT ?"
         steps = [row[0] for row in run.query(query, [*asked, limit + 1])]
         shown = steps[:limit]
-        rows = []
+        rows: list[Page] = []
         if shown:
             rest = f"WHERE {where} AND step >= ? ORDER BY step DESC, rowid"
             rows = select(run, rest, [*asked, shown[-1]])

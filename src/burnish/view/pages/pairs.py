@@ -107,7 +107,8 @@ def pairs_page(
     """The pairs of a stored step, the newest one where none is named."""
     with open_run(folder) as run:
         name = split.removeprefix(EVAL) if split.startswith(EVAL) else None
-        query, values = "SELECT step FROM rollouts ORDER BY step", []
+        query = "SELECT step FROM rollouts ORDER BY step"
+        values: list[str] = []
         if name is not None:
             query = "SELECT step FROM evaluations WHERE name = ? AND samples > 0 ORDER BY step"
             values = [name]

@@ -22,7 +22,7 @@ from burnish.store import manifest
 from burnish.store.database import Database
 from burnish.store.durable import is_held, store_errors
 from burnish.store.manifest import Manifest
-from burnish.store.reader import DATABASE, LOCK, RunReader, RunStatus
+from burnish.store.reader import DATABASE, LOCK, RunReader, RunStatus, manifest_of
 
 FRESH_S = 1.0
 """How long a listing of the folder is believed."""
@@ -164,11 +164,8 @@ class TimedDatabase(Database):
 @contextlib.contextmanager
 def open_run(folder: Path, seconds: float = QUERY_S) -> Iterator[RunReader]:
     """The run in a folder, whose queries may take so many seconds together."""
-    about = manifest.read(folder)
-    path = folder / DATABASE
-    if not path.is_file():
-        raise StoreError(f"{folder} has no {DATABASE}; the run's samples are gone.")
-    database = TimedDatabase(path, seconds)
+    about = manifest_of(folder)
+    database = TimedDatabase(folder / DATABASE, seconds)
     try:
         yield RunReader(folder, database, about)
     finally:

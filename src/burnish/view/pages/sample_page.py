@@ -25,7 +25,7 @@ from burnish.view.pages.premises import premises_view
 from burnish.view.pages.rubrics import rubric_view
 from burnish.view.pages.runs import NotFound, Page, open_run
 from burnish.view.pages.sounds import sounds_view
-from burnish.view.pages.tokens import token_page, tokenizer_of
+from burnish.view.pages.tokens import newest_tokenizer, token_page
 
 PEERS = 256
 """Answers of its group that are named."""
@@ -81,7 +81,7 @@ def sample_page(folder: Path, reference: str, start: int) -> Page:
         "keep": sample.keep,
         "info": {k: v for k, v in trajectory.info.items() if k not in shown},
         **panes,
-        "tokens": token_page(sample, numbers, tokenizer_of(folder), start),
+        "tokens": token_page(sample, numbers, newest_tokenizer(folder), start),
         "group": group,
         "previous": names.get(at - 1),
         "next": names.get(at + 1),

@@ -1,6 +1,6 @@
 """A rollout token by token: its text, who wrote it, whether it is trained, its numbers.
 
-token_page(sample, run.token_values(sample.id), tokenizer_of(folder), start=0)
+token_page(sample, run.token_values(sample.id), newest_tokenizer(folder), start=0)
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ FILE_BYTES = 64 << 20
 """A larger tokenizer.json is not loaded."""
 
 
+TOKENIZERS = 2
+"""Tokenizers kept: each has a few tens of megabytes."""
+
+
 class Found(NamedTuple):
     """A run's tokenizer and where it lies, or why there is none."""
 
@@ -31,18 +35,18 @@ class Found(NamedTuple):
     line: str
 
 
-def tokenizer_place(folder: Path) -> Path | None:
-    """The newest checkpoint or stage of a run that has a tokenizer."""
+def newest_tokenizer(folder: Path) -> Found:
+    """The tokenizer in a run's newest checkpoint or stage that has one."""
     newest = sorted((folder / "checkpoints").glob("step-*"), reverse=True)
     places = [*newest, *sorted((folder / "stages").glob("*/*"), reverse=True)]
-    return next((place for place in places if (place / "tokenizer.json").is_file()), None)
-
-
-def newest_tokenizer(folder: Path) -> Found:
-    """The tokenizer in a run's newest checkpoint."""
-    place = tokenizer_place(folder)
+    place = next((place for place in places if (place / "tokenizer.json").is_file()), None)
     if place is None:
         return Found(None, "no checkpoint of this run has a tokenizer: ids only")
+    return _loaded(place)
+
+
+@lru_cache(TOKENIZERS)
+def _loaded(place: Path) -> Found:
     if (place / "tokenizer.json").stat().st_size > FILE_BYTES:
         return Found(None, f"{place.name}/tokenizer.json is too large to load here: ids only")
     try:
@@ -78,20 +82,7 @@ def authored(sample: StoredSample, tokenizer: Tokenizer | None) -> tuple[Span, .
 
 TOKENS = 16_384
 """Tokens of one answer of the server; more are asked for with `tokens_from`."""
-TOKENIZERS = 2
-"""Tokenizers kept: each has a few tens of megabytes."""
 HALF = "\ufffd"
-
-
-def tokenizer_of(folder: Path) -> Found:
-    """The tokenizer in a run's newest checkpoint."""
-    place = tokenizer_place(folder)
-    return newest_tokenizer(folder) if place is None else _tokenizer_at(place, folder)
-
-
-@lru_cache(TOKENIZERS)
-def _tokenizer_at(place: Path, folder: Path) -> Found:
-    return newest_tokenizer(folder)
 
 
 def token_page(

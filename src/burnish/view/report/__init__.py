@@ -14,6 +14,6 @@ if TYPE_CHECKING:
     from burnish.view.report.contents import Shown as Shown
     from burnish.view.report.contents import contents_of as contents_of
     from burnish.view.report.page import html_page as html_page
-    from burnish.view.report.text import markdown as markdown
+    from burnish.view.report.page import markdown as markdown
 
 __getattr__, __dir__ = lazy_exports(__name__)

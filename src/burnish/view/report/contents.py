@@ -13,6 +13,7 @@ from burnish.metrics import STEP_S
 from burnish.records import Reward
 from burnish.store import RunSummary, StoredEvent, StoredSample
 from burnish.store.reader import RunReader
+from burnish.store.sample import flatten
 from burnish.texts import duration, safe
 from burnish.view.audit import Audit, audit_run
 from burnish.view.curves import RunCurves, curves_of
@@ -23,10 +24,8 @@ LATE_STEPS = 10
 """Steps at the end of a run that best and worst answers come from."""
 
 
-class Fact(NamedTuple):
-    what: str
-    expected: str
-    came: str
+Fact = tuple[str, str, str]
+"""What, as expected, as it came."""
 
 
 class Shown(NamedTuple):
@@ -66,12 +65,8 @@ def contents_of(store: RunReader, audit: Audit | None = None) -> RunReport:
     """Read a report's contents from a run's store; the run may still be going on."""
     about = store.about
     events = store.events()
-    changed = [
-        (key, _short(_setting(about.config, key)))
-        for key in sorted(
-            key for key, origin in about.origins.items() if origin.startswith("command line")
-        )
-    ]
+    given = sorted(k for k, origin in about.origins.items() if origin.startswith("command line"))
+    changed = [(key, _short(_setting(about.config, key))) for key in given]
     planned = about.config.get("steps")
     last = store.last_step() or 0
     query = f"SELECT id FROM samples WHERE status <> 'ok' ORDER BY rowid DESC LIMIT {SHOWN}"
@@ -101,37 +96,26 @@ def contents_of(store: RunReader, audit: Audit | None = None) -> RunReport:
 
 
 def _facts(store: RunReader, events: Sequence[StoredEvent]) -> list[Fact]:
-    forecasts = [event for event in events if event.kind == "forecast"]
-    if not forecasts:
-        return []
-    expected = forecasts[0].data
-    found = _time_facts(store, events)
-    if "memory_bytes" in expected:
-        need = expected["memory_bytes"] / 2**30
-        free = expected.get("available_bytes", 0) / 2**30
-        found.append(Fact("memory", f"{need:.2f} GiB of {free:.1f} free", "not measured"))
-    return found
-
-
-def _time_facts(store: RunReader, events: Sequence[StoredEvent]) -> list[Fact]:
-    """The first time that was told for the main training, and how long it took from there."""
+    """Forecasts beside what came: the first time told for the main training, and the memory."""
+    forecasts = [event.data for event in events if event.kind == "forecast"]
     told = [event for event in events if event.kind == "time" and not event.data.get("stage")]
-    if not told:
-        return []
-    first = told[0]
-    ends = [ended for (ended,) in store.query("SELECT ended FROM sessions")]
-    took = "not finished"
-    if len(ends) == 1 and ends[0]:
-        spent = datetime.fromisoformat(ends[0]) - datetime.fromisoformat(first.time)
-        took = f"{duration(spent.total_seconds())}, one step {_median(store, STEP_S)}"
-    return [Fact(f"time after step {first.step}", first.message, took)]
-
-
-def _median(store: RunReader, name: str) -> str:
-    values = [p.value for p in store.metrics(name).get(name, []) if p.value is not None]
-    if not values:
-        return "no step yet"
-    return f"{duration(statistics.median(values))} (median of {len(values)})"
+    found = []
+    if forecasts and told:
+        ends = [ended for (ended,) in store.query("SELECT ended FROM sessions")]
+        took = "not finished"
+        if len(ends) == 1 and ends[0]:
+            spent = datetime.fromisoformat(ends[0]) - datetime.fromisoformat(told[0].time)
+            steps = [p.value for p in store.metrics(STEP_S).get(STEP_S, []) if p.value is not None]
+            step = "no step yet"
+            if steps:
+                step = f"{duration(statistics.median(steps))} (median of {len(steps)})"
+            took = f"{duration(spent.total_seconds())}, one step {step}"
+        found.append((f"time after step {told[0].step}", told[0].message, took))
+    if forecasts and "memory_bytes" in forecasts[0]:
+        need = forecasts[0]["memory_bytes"] / 2**30
+        free = forecasts[0].get("available_bytes", 0) / 2**30
+        found.append(("memory", f"{need:.2f} GiB of {free:.1f} free", "not measured"))
+    return found
 
 
 def _answers(store: RunReader, order: str, last: int) -> tuple[Shown, ...]:
@@ -144,29 +128,24 @@ def _answers(store: RunReader, order: str, last: int) -> tuple[Shown, ...]:
 
 
 def _shown(store: RunReader, sample: StoredSample) -> Shown:
+    nodes = flatten(sample.reward)
     return Shown(
         name=store.names([sample])[0],
         prompt=safe(sample.task.prompt),
         response=safe(sample.trajectory.text),
         reward=_value(sample.reward),
-        parts=tuple(_nodes(sample.reward, "")),
+        parts=tuple(
+            (
+                name,
+                _value(node),
+                node.reason or safe("; ".join(e.observation for e in node.evidence)),
+            )
+            for name, node in nodes.items()
+        ),
         evidence=tuple(
-            safe(f"{e.source}: {e.observation}")
-            for node in _walk(sample.reward)
-            for e in node.evidence
+            safe(f"{e.source}: {e.observation}") for node in nodes.values() for e in node.evidence
         ),
     )
-
-
-def _walk(reward: Reward) -> list[Reward]:
-    return [reward, *(node for part in reward.parts for node in _walk(part))]
-
-
-def _nodes(reward: Reward, path: str) -> list[tuple[str, str, str]]:
-    name = f"{path}/{reward.name}" if path else reward.name
-    seen = safe("; ".join(e.observation for e in reward.evidence))
-    here = (name, _value(reward), reward.reason or seen)
-    return [here, *(node for part in reward.parts for node in _nodes(part, name))]
 
 
 def _value(reward: Reward) -> str:

@@ -1,4 +1,4 @@
-"""A report as one HTML file that opens anywhere: no script, no request, light and dark.
+"""A report as one HTML file that opens anywhere (no script, no request), or as Markdown.
 
 Everything that came from a model, a judge or a person is escaped on its way into the page.
 """
@@ -12,13 +12,16 @@ from html import escape
 from pathlib import Path
 
 from burnish.intervals import interval_text
+from burnish.step_warnings import WARNING
 from burnish.texts import counted
 from burnish.view.audit import Audit, Finding
-from burnish.view.curves import HeldOutPoint
+from burnish.view.curves import HeldOutPoint, text_plot
 from burnish.view.report.contents import RunReport, Shown
 
 LONGEST = 1200
 """Characters of one text that are shown."""
+LONGEST_TEXT = 600
+"""In Markdown."""
 FINDINGS = 6
 
 
@@ -143,7 +146,12 @@ def _audit(audit: Audit) -> str:
             f"{picture}{legend(('reward', 'gold'))}{_ids(audit.gold.samples)}</div>"
         )
     if len(audit.conflicts) > 1:
-        told += f"<h3>Rewards against each other, within groups</h3>{_conflicts(audit)}"
+        rows = [
+            (name, *("" if value is None else f"{value:+.2f}" for value in row.values()))
+            for name, row in audit.conflicts.items()
+        ]
+        table = html_table(("", *audit.conflicts), rows)
+        told += f"<h3>Rewards against each other, within groups</h3>{table}"
     return told
 
 
@@ -159,18 +167,6 @@ def _finding(finding: Finding) -> str:
 def _ids(samples: Sequence[str]) -> str:
     shown = " ".join(f"<code>{escape(name)}</code>" for name in samples)
     return f'<p class="ids">Answers: {shown}</p>' if samples else ""
-
-
-def _conflicts(audit: Audit) -> str:
-    names = list(audit.conflicts)
-    rows = [
-        (first, *(_number(audit.conflicts[first][second]) for second in names)) for first in names
-    ]
-    return html_table(("", *names), rows)
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:+.2f}"
 
 
 def _answer(answer: Shown) -> str:
@@ -195,9 +191,9 @@ def html_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return f'<div class="scroll"><table>{top}<tbody>{body}</tbody></table></div>' if body else ""
 
 
-def _cut(text: str) -> str:
-    rest = len(text) - LONGEST
-    return text if rest <= 0 else f"{text[:LONGEST]} ... ({rest:,} characters more)"
+def _cut(text: str, most: int = LONGEST) -> str:
+    rest = len(text) - most
+    return text if rest <= 0 else f"{text[:most]} ... ({rest:,} characters more)"
 
 
 Points = Sequence[tuple[float, float]]
@@ -222,29 +218,45 @@ def line_chart(
     xs = [x for points in drawn.values() for x, _ in points]
     ys = [y for points in drawn.values() for _, y in points]
     ys += [edge for _, low, high in bars for edge in (low, high)]
-    place = _Frame(min(xs), max(xs), *_padded(min(ys), max(ys)))
+    first, last, low, high = min(xs), max(xs), min(ys), max(ys)
+    room = 0.06 * (high - low) if high > low else abs(low) * 0.1 or 1.0
+    low, high = low - room, high + room
+
+    def across(value: float) -> float:
+        share = (value - first) / (last - first) if last > first else 0.5
+        return LEFT + share * (WIDTH - LEFT - RIGHT)
+
+    def down(value: float) -> float:
+        return TOP + (1 - (value - low) / (high - low)) * (HEIGHT - TOP - BOTTOM)
+
     parts = [
         f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}">'
     ]
-    parts += [_tick(place, value) for value in ticks(place.low, place.high)]
+    for value in ticks(low, high):
+        y = down(value)
+        parts += [
+            f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>',
+            f'<text class="axis" x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:.4g}</text>',
+        ]
+    ends = [(first, "middle")] if first == last else [(first, "start"), (last, "end")]
     parts += [
-        f'<text class="axis" x="{place.x(value):.1f}" y="{HEIGHT - 8}" '
+        f'<text class="axis" x="{across(value):.1f}" y="{HEIGHT - 8}" '
         f'text-anchor="{anchor}">{value:g}</text>'
-        for value, anchor in _ends(place)
+        for value, anchor in ends
     ]
     parts += [
-        f'<line class="bar" x1="{place.x(x):.1f}" x2="{place.x(x):.1f}" '
-        f'y1="{place.y(low):.1f}" y2="{place.y(high):.1f}"/>'
-        for x, low, high in bars
+        f'<line class="bar" x1="{across(x):.1f}" x2="{across(x):.1f}" '
+        f'y1="{down(under):.1f}" y2="{down(over):.1f}"/>'
+        for x, under, over in bars
     ]
     for number, points in enumerate(drawn.values()):
-        path = " ".join(f"{place.x(x):.1f},{place.y(y):.1f}" for x, y in points)
+        path = " ".join(f"{across(x):.1f},{down(y):.1f}" for x, y in points)
         shade = CLASSES[number % len(CLASSES)]
         parts.append(f'<polyline class="line {shade}" points="{path}"/>')
         if len(points) == 1:
             x, y = points[0]
             parts.append(
-                f'<circle class="dot {shade}" cx="{place.x(x):.1f}" cy="{place.y(y):.1f}" r="3"/>'
+                f'<circle class="dot {shade}" cx="{across(x):.1f}" cy="{down(y):.1f}" r="3"/>'
             )
     return "".join([*parts, "</svg>"])
 
@@ -271,39 +283,107 @@ def ticks(low: float, high: float, most: int = 4) -> list[float]:
     return [n * step for n in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-class _Frame:
-    """From numbers to places."""
+def markdown(report: RunReport) -> str:
+    """For issues, papers and pull requests."""
+    summary = report.summary
+    of = f" of {report.planned}" if report.planned else ""
+    told = [f"- {_plain(event.message)}" for event in report.events if event.kind == WARNING]
+    rows = [
+        (str(p.step), f"{p.value:.3f}", f"{p.low:.3f} to {p.high:.3f}", str(p.prompts))
+        for p in report.curves.held_out
+    ]
+    parts = [
+        f"# {_plain(report.name)}",
+        f"{summary.status.value}, {summary.steps}{of} steps, started {report.created} UTC.",
+        _block(report.command),
+        *(
+            ["## Held out", _table(("step", "score", "95 % interval", "prompts"), rows)]
+            if rows
+            else []
+        ),
+        *_plots(report),
+        "## Forecast and fact" if report.facts else "",
+        _table(("", "forecast", "came"), report.facts) if report.facts else "",
+        *(["## Warnings", "\n".join(told)] if told else []),
+        *_audit_text(report),
+        *_answer_texts("Best of the last steps", report.best),
+        *_answer_texts("Worst of the last steps", report.worst),
+        *_answer_texts("Without a value", report.failed),
+        "## Versions",
+        _table(("", ""), [row for row in (*report.versions, *report.hashes) if row[1]]),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
 
-    def __init__(self, first: float, last: float, low: float, high: float) -> None:
-        self.first, self.last, self.low, self.high = first, last, low, high
 
-    def x(self, value: float) -> float:
-        span = self.last - self.first
-        share = (value - self.first) / span if span else 0.5
-        return LEFT + share * (WIDTH - LEFT - RIGHT)
-
-    def y(self, value: float) -> float:
-        share = (value - self.low) / (self.high - self.low)
-        return TOP + (1 - share) * (HEIGHT - TOP - BOTTOM)
-
-
-def _padded(low: float, high: float) -> tuple[float, float]:
-    if high > low:
-        room = 0.06 * (high - low)
-        return low - room, high + room
-    room = abs(low) * 0.1 or 1.0
-    return low - room, high + room
+def _plots(report: RunReport) -> list[str]:
+    curves = report.curves
+    lines = {"reward": curves.reward or next(iter(curves.parts.values()), [])}
+    lines |= {"mean length (tokens)": curves.length, "entropy (nats)": curves.entropy}
+    drawn = [
+        f"{title}\n{text_plot(points, width=64, height=7)}"
+        for title, points in lines.items()
+        if len(points) > 1
+    ]
+    return ["## Curves", *(_block(plot) for plot in drawn)] if drawn else []
 
 
-def _tick(place: _Frame, value: float) -> str:
-    y = place.y(value)
-    return (
-        f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
-        f'<text class="axis" x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:.4g}</text>'
-    )
+def _audit_text(report: RunReport) -> list[str]:
+    audit = report.audit
+    parts = [
+        "## Audit",
+        "What moved and was paid, the strongest first. An audit, not an alarm: learning moves "
+        "things too.",
+    ]
+    if audit.note:
+        parts.append(_plain(audit.note))
+    elif not audit.findings:
+        parts.append("Nothing stands out.")
+    parts += [
+        f"- **{_plain(f.title)}** ({f.strength:.2f}): {_plain(f.text)} "
+        f"{', '.join(map(_code, f.samples[:3]))}"
+        for f in audit.findings[:FINDINGS]
+    ]
+    if audit.gold is not None:
+        parts.append(f"- **Reward and gold score**: {_plain(audit.gold.text)}")
+    return parts
 
 
-def _ends(place: _Frame) -> list[tuple[float, str]]:
-    if place.first == place.last:
-        return [(place.first, "middle")]
-    return [(place.first, "start"), (place.last, "end")]
+def _answer_texts(title: str, answers: Sequence[Shown]) -> list[str]:
+    if not answers:
+        return []
+    parts = [f"## {title}"]
+    for answer in answers:
+        parts += [
+            f"### {_code(answer.name)}: {_plain(answer.reward)}",
+            _block(_cut(answer.prompt, LONGEST_TEXT)),
+            _block(_cut(answer.response, LONGEST_TEXT)),
+            _table(("reward", "value", "why"), answer.parts),
+        ]
+    return parts
+
+
+def _block(text: str) -> str:
+    """A fence that is longer than any run of backticks inside."""
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}\n{text}\n{fence}"
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    lines += [f"| {' | '.join(_plain(str(cell)) for cell in row)} |" for row in rows]
+    return "\n".join(lines)
+
+
+def _plain(text: str) -> str:
+    """One line without marks that Markdown or HTML would read."""
+    line = " ".join(text.split())
+    for mark in "\\`*_[]<>|":
+        line = line.replace(mark, f"\\{mark}")
+    return line
+
+
+def _code(text: str) -> str:
+    """One line between backticks, which it cannot end."""
+    return f"`{' '.join(text.replace('`', ' ').split())}`"

@@ -32,9 +32,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from burnish.errors import BurnishError, StoreError, UserError
 from burnish.media.kinds import media_type_of
-from burnish.store.blobs import Blobs
 from burnish.view.pages.runs import NotFound, TookTooLong
-from burnish.view.server.routes import ENDPOINTS, At, Endpoint, Parameters, Viewer
+from burnish.view.server.routes import ENDPOINTS, At, Endpoint, Parameters, Viewer, media_of
 from burnish.web.asgi import foreign, malformed
 from burnish.web.server import Bounds, make_server
 
@@ -208,15 +207,10 @@ def _media(viewer: Viewer, request: Request) -> Response:
     """
     sha256 = request.path_params["sha256"]
     try:
-        blobs = Blobs(viewer.runs.find(request.path_params["run"]) / "blobs")
-        if not blobs.holds(sha256):
-            raise NotFound(f"this run has no image or sound {sha256[:12]}.")
-        data = blobs.bytes_of(sha256)
+        data = media_of(viewer.runs.find(request.path_params["run"]), sha256).bytes_of(sha256)
         kind = media_type_of(data)
         if kind is None:
             raise StoreError(f"{sha256[:12]} is no image or sound.")
-    except ValueError as error:
-        return JSONResponse({"error": str(error)}, 400)
     except BurnishError as error:
         return _failed(error)
     response = _part(_tagged(request, data, kind), request, data)

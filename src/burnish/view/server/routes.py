@@ -291,14 +291,20 @@ def _bench_items(at: At) -> Page:
 
 def _sound(at: At) -> SoundPicture:
     """The waveform and the spectrogram of a sound of a run."""
-    blobs, sha256 = Blobs(at.run / "blobs"), at.path["sha256"]
+    sha256 = at.path["sha256"]
+    return _picture_of(media_of(at.run, sha256).folder, sha256)
+
+
+def media_of(folder: Path, sha256: str) -> Blobs:
+    """The media of a run, where it has this one."""
+    blobs = Blobs(folder / "blobs")
     try:
         is_here = blobs.holds(sha256)
     except ValueError as error:
         raise UserError(str(error)) from None
     if not is_here:
-        raise NotFound(f"this run has no sound {sha256[:12]}.")
-    return _picture_of(blobs.folder, sha256)
+        raise NotFound(f"this run has no image or sound {sha256[:12]}.")
+    return blobs
 
 
 @lru_cache(PICTURES)
