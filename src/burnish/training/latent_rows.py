@@ -37,7 +37,6 @@ from burnish.models.visual_latent import (
     generate_latents,
     use_latent,
 )
-from burnish.models.visual_latent.step import Intervention
 from burnish.models.visual_latent.objective import pool_tokens, pooled_grid
 from burnish.models.visual_latent.records import (
     Encoder,
@@ -46,6 +45,7 @@ from burnish.models.visual_latent.records import (
     read_picture,
     without_notes,
 )
+from burnish.models.visual_latent.step import Intervention
 from burnish.png import data_uri
 from burnish.records import Author, Finish, Reward, Span, Task, Trajectory
 from burnish.store import StoredSample

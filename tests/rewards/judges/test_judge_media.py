@@ -140,7 +140,11 @@ class TestLimits:
     @pytest.mark.parametrize(
         ("count", "megabytes", "line"),
         [
-            (2, 1, "holds 3 images and sounds of 0.0 MB; expected at most 2 a request (media_count)"),
+            (
+                2,
+                1,
+                "holds 3 images and sounds of 0.0 MB; expected at most 2 a request (media_count)",
+            ),
             (3, 0.0001, "a request (media_count) and 0.0001 MB (media_mb)"),
         ],
     )
