@@ -195,7 +195,7 @@ def test_a_damaged_card_or_head_is_refused_when_the_reward_is_made(tmp_path, run
     weights = load_file(file)
     for head in (weights["score.weight"] * float("nan"), weights["score.weight"][:, :-1].clone()):
         save_file({**weights, "score.weight": head}, file)
-        with pytest.raises(UserError, match="score.weight is damaged"):
+        with pytest.raises(UserError, match=r"score.weight is damaged"):
             scorer_of(tmp_path / "rm")
     file.write_bytes(b"no weights")
     with pytest.raises(UserError, match="is not a safetensors file"):

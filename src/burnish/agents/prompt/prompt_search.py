@@ -376,14 +376,9 @@ class _Search:
         marks = summarise(items, self.part).marks
         tokens = sum(item.trajectory.as_response().tokens for group in groups for item in group)
         cases = [case_of(item, mark) for item, mark in zip(items, marks, strict=True)]
-<<<<<<< HEAD
-        entry = Entry(key, marks, cases, tokens=tokens, usd=meter.usd)
+        entry = Entry(key, marks, cases, tokens=tokens, usd=meter.cost.usd)
         lost = [item.reward for item, mark in zip(items, marks, strict=True) if mark is None]
         self._keep(entry, again=any(map(_failed_outside, lost)))
-=======
-        entry = Entry(key, marks, cases, tokens=tokens, usd=meter.cost.usd)
-        self._keep(entry, again=any(map(_failed_outside, items, marks)))
->>>>>>> h-lm
         return entry
 
     def _spend(self, entry: Entry) -> None:
