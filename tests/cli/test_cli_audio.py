@@ -258,7 +258,7 @@ def test_figures_of_a_copy(typed: Type, tmp_path: Path) -> None:
     assert (found["seconds"], found["compared"]) == ({"made": 0.5, "original": 1.5}, 0.5)
     refused = typed(*words, "--only", "mos")
     assert refused.code == 2
-    assert "--only mos: expected some of lsd" in refused.err
+    assert "--only: got 'mos', expected lsd" in refused.err
 
 
 def change(weights: dict[str, torch.Tensor], how: str) -> None:

@@ -53,7 +53,7 @@ def test_recorded_judges_of_llmbar(
     assert "B is right more often by 6.2 points" in compared.out
     several = typed("compare", out, out)
     assert (several.code, several.err.count("\n")) == (2, 1)
-    assert "it holds 12 judges; choose one as" in several.err
+    assert "#JUDGE: got" in several.err
     unknown = typed("compare", f"{out}#GPT-4/COT", f"{out}#GPT-4/CoT")
     assert "Did you mean 'GPT-4/CoT'?" in unknown.err
     foreign = rows(tmp_path / "foreign.jsonl", {"id": "1", "prompt": "p"})

@@ -365,7 +365,7 @@ def test_probe_on_the_screen_and_its_mistakes(typed: Type, many: Path, tmp_path:
     assert "too few to say: fewer than 10 pairs with verdicts" in done.out
     assert done.out.count("(too few to say)") >= 4, done.out
     assert (wrong.code, wrong.err.count("\n")) == (2, 1)
-    assert "no edit 'prays'" in wrong.err
+    assert "--edits: got 'prays'" in wrong.err
     single = rows(tmp_path / "one.jsonl", {"prompt": "p", "response": "x"})
     lone = typed("judge", "probe", single, "--model", "http://127.0.0.1:9/v1#m")
     assert (lone.code, "a probe needs pairs" in lone.err) == (2, True)

@@ -67,7 +67,7 @@ def test_weights_that_are_no_numbers_are_refused_by_name(capsys, tmp_path):
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
     code, _, err = said(capsys, "norms", folder)
     assert code == 2
-    assert "model.layers.1.mlp.up_proj.weight has 1 values" in " ".join(err.split())
+    assert "model.layers.1.mlp.up_proj.weight has values" in " ".join(err.split())
 
 
 def test_a_file_in_the_place_of_words_is_read(capsys, tiny, tmp_path):
@@ -77,4 +77,4 @@ def test_a_file_in_the_place_of_words_is_read(capsys, tiny, tmp_path):
     assert json.loads(by_name)["tokens"] == json.loads(by_option)["tokens"] == 23
     code, _, err = said(capsys, "norms", tiny, tmp_path)
     assert code
-    assert "cannot be read as text" in err
+    assert "cannot be read" in err

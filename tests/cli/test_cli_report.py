@@ -49,4 +49,4 @@ def test_a_gold_scorer_of_ones_own(
     assert "the reward rose and the gold score did not" in typed(*words, "mine.py:short").out
     wrong = typed(*words, "gild")
     assert wrong.code == 2
-    assert "expected one of gold, judge" in wrong.err
+    assert "expected gold, judge" in wrong.err

@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
+import msgspec
 import torch
+from msgspec import Meta
 from torch import Tensor
 
 from burnish.api.ask import as_messages
@@ -237,50 +239,32 @@ def _of_values(
     where: str,
     vocabulary: int,
 ) -> Row:
-    ids = values.get("input_ids") or values.get("ids")
-    if ids:
-        return _tokens(
-            ids, values.get("prompt_length") or values.get("prompt_len") or 0, where, vocabulary
-        )
+    if ids := values.get("input_ids") or values.get("ids"):
+        behind = values.get("prompt_length") or values.get("prompt_len") or 0
+        kind = list[Annotated[int, Meta(ge=0, lt=vocabulary)]]
+        try:
+            ids = msgspec.convert(ids, kind)
+            behind = msgspec.convert(behind, Annotated[int, Meta(ge=0, lt=len(ids))])
+        except msgspec.ValidationError as error:
+            raise UserError(
+                f"{where}: {error}; expected input_ids from 0 to {vocabulary - 1}, the model's "
+                "vocabulary, and a prompt_length with at least one token behind it."
+            ) from None
+        return Row(ids, behind, "")
     asked = values.get("messages") or values.get("prompt")
     names = (field,) if field else ANSWERS
     answer = next((text_of(values[n]) for n in names if text_of(values.get(n))), "")
     if asked and answer:
         return _answered(tokenizer, as_messages(asked), answer, canvas)
-    name = field or "text"
-    text = text_of(values.get(name))
-    empty = [name for name in names if name in values]
-    if asked and empty and not text:
-        raise UserError(f"{where}: '{empty[0]}' is empty; expected the text of an answer.")
-    if not text and not asked and name in values:
-        what = "null" if values[name] is None else "empty"
-        raise UserError(f"{where}: '{name}' is {what}; expected a text.")
+    text = text_of(values.get(field or "text"))
     if not text:
+        given = ", ".join(f"{key}={value!r:.20}" for key, value in values.items())
         raise UserError(
-            f"{where}: the row has {', '.join(values) or 'nothing'}; expected input_ids, a prompt with one "
-            f"of {', '.join(ANSWERS)}, or text. Another answer: --field NAME"
+            f"{where}: the row has {given or 'nothing'}; expected input_ids, a prompt with one of "
+            f"{', '.join(ANSWERS)}, or text. Another answer: --field NAME"
         )
     own = tokenizer.encode_data(text)
     return Row([*own, *end_of_turn(tokenizer)], 0, text, len(own))
-
-
-def _tokens(ids: Any, prompt_length: Any, where: str, vocabulary: int) -> Row:
-    odd = (
-        [i for i in ids if type(i) is not int or not 0 <= i < vocabulary]
-        if isinstance(ids, list)
-        else [ids]
-    )
-    if odd:
-        raise UserError(
-            f"{where}: input_ids holds {odd[0]!r:.40}; expected token ids from 0 to {vocabulary - 1}, "
-            "the model's vocabulary."
-        )
-    if type(prompt_length) is not int or not 0 <= prompt_length < len(ids):
-        raise UserError(
-            f"{where}: prompt_length is {prompt_length!r:.40} of {len(ids)} tokens; expected at least "
-            "one token behind the prompt."
-        )
-    return Row(list(ids), prompt_length, "")
 
 
 def _answered(tokenizer: Tokenizer, messages: Any, answer: str, canvas: int) -> Row:

@@ -8,9 +8,9 @@ from typing import Annotated
 from rich.table import Table
 from typer import Argument, Option
 
+from burnish.arguments import as_word
 from burnish.cli.console import Reporter, emit_json, number, out, say
 from burnish.cli.shared_options import AsJson, Seed
-from burnish.errors import UserError
 from burnish.texts import shown_path
 
 Model = Annotated[
@@ -145,10 +145,8 @@ def metrics(
     from burnish.bench.sound_quality import FIGURES, measure_sound
     from burnish.media import read_sound, sound_info
 
-    chosen = [one.strip() for one in only.split(",") if one.strip()] or list(FIGURES)
-    unknown = [one for one in chosen if one not in FIGURES]
-    if unknown:
-        raise UserError(f"--only {unknown[0]}: expected some of {', '.join(FIGURES)}")
+    named = [as_word("--only", one.strip(), FIGURES) for one in only.split(",") if one.strip()]
+    chosen = named or list(FIGURES)
     rate = sound_info(original).rate
     ours, theirs = (read_sound(file, rate=rate).samples for file in (made, original))
     count = min(len(ours), len(theirs))

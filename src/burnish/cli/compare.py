@@ -9,17 +9,18 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from glob import glob
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.table import Table
 from rich.text import Text
 from typer import Argument, Option
 
+from burnish.arguments import as_word
 from burnish.cli.completion import complete_runs
 from burnish.cli.console import count, emit_json, interval, number, one_line, out, say
 from burnish.cli.drawing import table_of, value_style
 from burnish.cli.shared_options import RUNS, AsJson, RunsFolder
-from burnish.errors import UserError, did_you_mean
+from burnish.errors import UserError
 from burnish.store import RunStore, find_run, manifest
 from burnish.store.manifest import find_sweep
 from burnish.texts import counted, duration, safe
@@ -411,53 +412,45 @@ def _table(*titles: str) -> Table:
 # --- two judges
 
 
-class ResultReference(NamedTuple):
-    """A result file, and the judge that is meant where it holds several."""
-
-    path: Path
-    judge: str = ""
-
-
 def are_results(a: str, b: str) -> bool:
     """Both words name result files rather than runs."""
-    return all(_reference(word).path.is_file() for word in (a, b))
+    return all(Path(word.partition("#")[0]).is_file() for word in (a, b))
 
 
 def compare_results(a: str, b: str, *, as_json: bool) -> int:
     """Compare two judges, item by item."""
     from burnish.bench.comparison import compare_judges
+    from burnish.bench.statistics import as_record
 
     judged_a, judged_b = _read_results(a), _read_results(b)
     found = compare_judges(judged_a, judged_b, judged_a[0].judge, judged_b[0].judge)
     if as_json:
-        emit_json(_judges_record(found))
+        emit_json({
+            "a": {"judge": found.name_a, "accuracy": as_record(found.accuracy_a)},
+            "b": {"judge": found.name_b, "accuracy": as_record(found.accuracy_b)},
+            "test": found.test.record(),
+            "agreed": found.agreed,
+            "only_a": found.only_a,
+            "only_b": found.only_b,
+            "items": [
+                {"id": x.id, "best": x.best, "a": x.choice, "b": y.choice} for x, y in found.pairs
+            ],
+            "verdict": found.verdict,
+        })  # fmt: skip
     else:
         print_judges(found)
     return 0
 
 
-def _reference(word: str) -> ResultReference:
-    path, mark, judge = word.partition("#")
-    return ResultReference(Path(path), judge if mark else "")
-
-
 def _read_results(word: str) -> list[Judged]:
     from burnish.bench.judging import read_results
 
-    path, judge = _reference(word)
-    judged = read_results(path)
+    path, _, judge = word.partition("#")
+    judged = read_results(Path(path))
     known = sorted({one.judge for one in judged})
     if not judge and len(known) == 1:
         return judged
-    if not judge:
-        raise UserError(
-            f"{path}: it holds {len(known)} judges; choose one as {path}#JUDGE: {', '.join(known)}."
-        )
-    if judge not in known:
-        raise UserError(
-            f"{path}: no judge '{judge}' in it; expected one of {', '.join(known)}."
-            f"{did_you_mean(judge, known)}"
-        )
+    as_word(f"{path}#JUDGE", judge, known)
     return [one for one in judged if one.judge == judge]
 
 
@@ -488,20 +481,3 @@ def print_judges(found: JudgeComparison) -> None:
         line = f"  {x.id}: label {name_of(x.best)}, A {name_of(x.choice)}, B {name_of(y.choice)}"
         out.print(Text(one_line(line)), no_wrap=True, overflow="ellipsis")
     say(found.verdict, style="bold")
-
-
-def _judges_record(found: JudgeComparison) -> dict[str, Any]:
-    from burnish.bench.statistics import as_record
-
-    return {
-        "a": {"judge": found.name_a, "accuracy": as_record(found.accuracy_a)},
-        "b": {"judge": found.name_b, "accuracy": as_record(found.accuracy_b)},
-        "test": found.test.record(),
-        "agreed": found.agreed,
-        "only_a": found.only_a,
-        "only_b": found.only_b,
-        "items": [
-            {"id": x.id, "best": x.best, "a": x.choice, "b": y.choice} for x, y in found.pairs
-        ],
-        "verdict": found.verdict,
-    }

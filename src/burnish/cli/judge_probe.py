@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rich.text import Text
 from typer import Option
 
+from burnish.arguments import as_word
 from burnish.cli.console import emit_json, one_line, out, say
 from burnish.cli.drawing import table_of
 from burnish.cli.shared_options import AsJson, File, JudgeFlags, Limit, takes
-from burnish.errors import JudgeError, UserError, did_you_mean
+from burnish.errors import JudgeError, UserError
 from burnish.intervals import interval_text
 from burnish.seeds import derive
 
@@ -104,13 +105,7 @@ def _edits(words: str) -> list[Edit]:
     if words == "all":
         return list(EDITS.values())
     names = [word.strip() for word in words.split(",") if word.strip() not in ("", "none")]
-    for name in names:
-        if name not in EDITS:
-            raise UserError(
-                f"--edits: no edit '{name}'; expected all, none or some of {', '.join(EDITS)}."
-                f"{did_you_mean(name, EDITS)}"
-            )
-    return [EDITS[name] for name in names]
+    return [EDITS[as_word("--edits", name, EDITS)] for name in names]
 
 
 async def _ask(

@@ -105,50 +105,45 @@ class _Data(NamedTuple):
 
 
 def _target(words: Sequence[str], data: _Data) -> tuple[Scorer, list[Case], str]:
+    """The reward, the groups to score, and a line that says where they are from."""
+    from burnish.rewards.config import build_all
     from burnish.rewards.function import from_function
 
-    if not words:
-        raise UserError("nothing to check; expected a recipe or my_file.py:function.")
-    if words[0].endswith(".py"):
-        raise _unnamed(words[0])
-    if ".py:" in words[0]:
-        if len(words) > 1:
-            raise UserError(
-                f"'{words[1]}' has no meaning behind a function; give a recipe instead."
-            )
+    word, *more = words
+    if word.endswith(".py"):
+        raise _unnamed(word)
+    is_function, run = ".py:" in word, None
+    if not is_function and not word.endswith(".toml"):
+        run = _run_of(word, data.runs)
+    if more and (is_function or run is not None):
+        raise UserError(f"'{more[0]}' has no meaning behind '{word}'; give a recipe instead.")
+    if is_function:
         if data.path is None:
             raise UserError(
-                f"reward '{words[0]}' needs responses to score; give --data FILE with prompt and "
+                f"reward '{word}' needs responses to score; give --data FILE with prompt and "
                 "responses, or --data RUN."
             )
-        scorer: Scorer = from_function(find_function(words[0], "reward"))
+        scorer: Scorer = from_function(find_function(word, "reward"))
         return data.cases(scorer)
-    run = _run_of(words, data.runs)
-    return _recipe_target(words, data) if run is None else _run_target(words, run, data)
+    if run is None:
+        return _recipe_target(words, data)
+    from burnish.api.run import Run
+
+    # A run's own rewards, as they are now, on its stored answers or on those of --data.
+    config = Run(run).config
+    scorer = build_all(config.rewards, base=config.asked.root)
+    return data.stored(scorer, run, has_record=True) if data.path is None else data.cases(scorer)
 
 
-def _run_of(words: Sequence[str], runs: Path) -> Path | None:
-    """The run that the first word names; None for a recipe or a setting."""
-    word = words[0]
-    is_recipe = word in all_recipes() or "=" in word or Path(word).is_file()
-    if is_recipe or word.endswith(".toml"):
+def _run_of(word: str, runs: Path) -> Path | None:
+    """The run that a word names; None for a recipe or a setting."""
+    if word in all_recipes() or "=" in word or Path(word).is_file():
         return None
     try:
         return find_run(runs, word)
     except UserError as error:
         hint = did_you_mean(word, all_recipes())
         raise UserError(f"'{word}' is no recipe and no run: {error}{hint}") from None
-
-
-def _run_target(words: Sequence[str], run: Path, data: _Data) -> tuple[Scorer, list[Case], str]:
-    from burnish.api.run import Run
-    from burnish.rewards.config import build_all
-
-    if len(words) > 1:
-        raise UserError(f"'{words[1]}' has no meaning behind a run; give a recipe instead.")
-    config = Run(run).config
-    scorer = build_all(config.rewards, base=config.asked.root)
-    return data.stored(scorer, run, has_record=True) if data.path is None else data.cases(scorer)
 
 
 def _recipe_target(words: Sequence[str], data: _Data) -> tuple[Scorer, list[Case], str]:

@@ -9,9 +9,9 @@ from rich.table import Table
 from rich.text import Text
 from typer import Argument, Option
 
+from burnish.arguments import as_word
 from burnish.cli.console import complain, emit_json, one_line, out, say
 from burnish.cli.shared_options import AsJson
-from burnish.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from burnish.rewards.judges.skill_rm.package import SkillPackage
@@ -70,11 +70,7 @@ def show(
     """
     from burnish.rewards.judges.skill_rm.verifiers import Mode
 
-    if mode not in list(Mode):
-        known = [str(one) for one in Mode]
-        raise UserError(
-            f"--mode is '{mode}'; expected {', '.join(known)}.{did_you_mean(mode, known)}"
-        )
+    as_word("--mode", mode, [str(one) for one in Mode])
     if not place:
         _list_shipped(as_json=as_json)
     else:

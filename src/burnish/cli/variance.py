@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from rich.table import Table
 from typer import Argument, Option
 
 from burnish.cli.console import Reporter, emit_json, number, out, say, share
-from burnish.cli.shared_options import AsJson, LocalModelName, Seed
+from burnish.cli.shared_options import AsJson, LocalModelName, Seed, takes
 
 if TYPE_CHECKING:
     from burnish.models.masked_diffusion.report import Interval, VarianceReport
@@ -24,6 +24,28 @@ MASKS = {
 """How a training is told to sample so."""
 
 
+class VarianceFlags(NamedTuple):
+    """Arguments of `measure_variance`."""
+
+    rows: Annotated[int, Option(min=2, help="Rows to measure on.")] = 16
+    rates: Annotated[int, Option(min=5, help="Mask rates of the grid.")] = 20
+    masks: Annotated[int, Option(min=2, help="Pairs of masks at each rate.")] = 8
+    batch: Annotated[
+        int,
+        Option(
+            min=1,
+            max=100_000,
+            help="Rows of a training step: its rates have the root of that many strata, rounded up.",
+        ),
+    ] = 32
+    field: Annotated[str, Option(metavar="NAME", help="Field of the answer, or of the text.")] = ""
+    gradient: Annotated[
+        bool, Option("--gradient/--no-gradient", help="Measure gradients too; slower.")
+    ] = True
+    seed: Seed = 0
+
+
+@takes(VarianceFlags)
 def variance(
     model: LocalModelName,
     data: Annotated[
@@ -34,22 +56,7 @@ def variance(
             "input_ids and prompt_length.",
         ),
     ],
-    rows: Annotated[int, Option(min=2, help="Rows to measure on.")] = 16,
-    rates: Annotated[int, Option(min=5, help="Mask rates of the grid.")] = 20,
-    masks: Annotated[int, Option(min=2, help="Pairs of masks at each rate.")] = 8,
-    batch: Annotated[
-        int,
-        Option(
-            min=1,
-            max=100_000,
-            help="Rows of a training step: its rates have the root of that many strata, rounded up.",
-        ),
-    ] = 32,
-    field: Annotated[str, Option(metavar="NAME", help="Field of the answer, or of the text.")] = "",
-    gradient: Annotated[
-        bool, Option("--gradient/--no-gradient", help="Measure gradients too; slower.")
-    ] = True,
-    seed: Seed = 0,
+    flags: VarianceFlags,
     as_json: AsJson = False,
 ) -> int:
     """How much of a diffusion model's loss is noise of mask, rate and data; which sampler to choose.
@@ -68,19 +75,8 @@ def variance(
 
     with Reporter() as report:
         tell = partial(report, "measuring rows")
-        tell(0, rows)
-        found = measure_variance(
-            model,
-            data,
-            rows=rows,
-            rates=rates,
-            masks=masks,
-            batch=batch,
-            field=field,
-            gradient=gradient,
-            seed=seed,
-            on_row=tell,
-        )
+        tell(0, flags.rows)
+        found = measure_variance(model, data, **flags._asdict(), on_row=tell)
     if as_json:
         emit_json(found.to_json())
         return 0
@@ -97,7 +93,10 @@ def variance(
     )
     _print_choice(found.report)
     strata = max(one.strata for one in found.report.samplers)
-    say(f"{strata} strata: those of a step of {batch} rows; another: --batch", style="bright_black")
+    say(
+        f"{strata} strata: those of a step of {flags.batch} rows; another: --batch",
+        style="bright_black",
+    )
     return 0
 
 
