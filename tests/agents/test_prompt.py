@@ -439,5 +439,5 @@ def test_the_present_prompt_is_never_overwritten(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "prompt.txt").write_text("Be brief.")
     with pytest.raises(UserError, match="would overwrite it; choose another file"):
-        command(["tiny"], prompt=tmp_path / "prompt.txt")
+        command(words=["tiny"], prompt=tmp_path / "prompt.txt")
     assert (tmp_path / "prompt.txt").read_text() == "Be brief."

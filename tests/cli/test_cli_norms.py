@@ -45,7 +45,7 @@ def test_the_built_in_decoder_and_transformers_agree(capsys, tiny, tmp_path):
     made.save_pretrained(folder)
     _, out, _ = said(capsys, "norms", folder, "Hello there", "--json")
     found = json.loads(out)
-    from burnish.models.norm_gap import measure_norm_gap
+    from burnish.models.norm_report import measure_norm_gap
 
     ids = torch.tensor([list(range(11))])
     gap = measure_norm_gap(made, lambda: made.model(ids).last_hidden_state)

@@ -125,11 +125,11 @@ def test_games_are_scored_again_where_the_reference_has_changed(recipe, tmp_path
 def test_all_seeds_spend_from_one_budget(monkeypatch, recipe, tmp_path):
     budgets = []
 
-    def author(*given):
-        budgets.append(given[6])
+    def author(flags, journal, budget, seed=0):
+        budgets.append(budget)
         return JudgeModel(ScriptedLM(lambda messages, index: "nothing"))
 
-    monkeypatch.setattr("burnish.cli.skill_evolve.open_author", author)
+    monkeypatch.setattr("burnish.cli.skill_distill.AuthorFlags.author", author)
     (recipe.parent / "reward.py").write_text(REWARD.replace("HELPS", "True"))
     skill, out = str(recipe.parent / "tables"), str(tmp_path / "new")
     words = [str(recipe), "--skill", skill, "--out", out, "--with", "tiny", "--budget-usd", "1"]

@@ -186,7 +186,7 @@ def takes(
 
         @wraps(command)
         def typed(**given: Any) -> int:
-            own = record(**(usual | {name: given.pop(name) for name in names}))
+            own = record(**(usual | {one: given.pop(one) for one in names if one in given}))
             return command(flags=own, **given)
 
         own = inspect.signature(command, eval_str=True)
