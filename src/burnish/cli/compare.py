@@ -185,7 +185,11 @@ def print_table(found: RunTable) -> None:
     print_columns(columns, bold=found.baseline)
     if found.differs:
         say()
-        _print_differences(found)
+        differing = {"differs": [one_line(key) for key in found.differs]}
+        for place, group in enumerate(found.groups):
+            shown = [_value(values[place]).plain for values in found.differs.values()]
+            differing[one_line(group.label)] = shown
+        print_columns(differing)
     for note in found.notes:
         if note.startswith(LAST_EVALUATION):
             note += "; --step N compares all after N"
@@ -231,13 +235,6 @@ def _least_width(title: str, cells: Sequence[str]) -> int:
     return min(28, max(len(word) for text in (title, *cells) for word in (text.split() or [""])))
 
 
-def _print_differences(found: RunTable) -> None:
-    columns = {"differs": [one_line(key) for key in found.differs]}
-    for place, group in enumerate(found.groups):
-        columns[one_line(group.label)] = [_value(v[place]).plain for v in found.differs.values()]
-    print_columns(columns)
-
-
 # --- two runs
 
 
@@ -264,7 +261,13 @@ def print_comparison(both: RunComparison) -> None:
     found = both.found
     _print_run("A", found.a, both.a)
     _print_run("B", found.b, both.b)
-    _print_settings(both.changes)
+    if both.changes:
+        table = _table("differs", "A", "B")
+        for key, (value_a, value_b) in both.changes.items():
+            table.add_row(Text(one_line(key)), _value(value_a), _value(value_b))
+        out.print(table)
+    else:
+        say("the two configs are the same")
     for note in both.notes:
         say(f"note      {one_line(note)}", style="yellow")
     say()
@@ -284,16 +287,6 @@ def _print_run(letter: str, run: HeldOutRun, side: RunSide) -> None:
         f"{counted(run.step, 'step')}"
     )
     say(one_line(line), style="bold")
-
-
-def _print_settings(changes: Mapping[str, tuple[Any, Any]]) -> None:
-    if not changes:
-        say("the two configs are the same")
-        return
-    table = _table("differs", "A", "B")
-    for key, (value_a, value_b) in changes.items():
-        table.add_row(Text(one_line(key)), _value(value_a), _value(value_b))
-    out.print(table)
 
 
 def _value(value: Any) -> Text:
@@ -332,14 +325,12 @@ def _print_left_out(found: Comparison) -> None:
         if ids:
             say(f"left out  {len(ids)} that only {letter} answered: {_few(ids)}", style="yellow")
     if found.unmarked:
-        named = [
-            f"{item.id} ({', '.join(_reasons(item.why_a, item.why_b))})" for item in found.unmarked
-        ]
+        named = []
+        for item in found.unmarked:
+            whys = {"A": item.why_a, "B": item.why_b}
+            told = ", ".join(f"{letter} {why}" for letter, why in whys.items() if why)
+            named.append(f"{item.id} ({told})")
         say(f"left out  {len(named)} without a mark: {_few(named)}", style="yellow")
-
-
-def _reasons(why_a: str, why_b: str) -> list[str]:
-    return [f"{letter} {why}" for letter, why in (("A", why_a), ("B", why_b)) if why]
 
 
 def _few(names: Sequence[str]) -> str:

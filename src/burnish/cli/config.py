@@ -75,7 +75,11 @@ def _print_section(section: Section) -> None:
     if section.kinds:
         say()
         say(f"kinds ({section.path}.{section.tag}=...)")
-        _table([(_called(section, kind), text) for kind, text in section.kinds.items()])
+        rows = []
+        for kind, text in section.kinds.items():
+            also = [name for name, own in section.aliases.items() if own == kind]
+            rows.append((", ".join([kind, *also]), text))
+        _table(rows)
     if section.keys:
         say()
         say(f"keys of {section.path or 'a config'}")
@@ -88,11 +92,6 @@ def _print_section(section: Section) -> None:
                 for key in section.keys
             ]
         )
-
-
-def _called(section: Section, kind: str) -> str:
-    also = [name for name, own in section.aliases.items() if own == kind]
-    return ", ".join([kind, *also])
 
 
 def _described(key: Key) -> str:

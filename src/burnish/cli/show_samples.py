@@ -161,7 +161,9 @@ def print_sample(store: RunStore, sample: StoredSample) -> None:
             say(f"bound     {number(mean)} a token: a lower bound of the answer's log-prob")
         else:
             say(f"log-prob  {number(mean)} a token, lowest {number(min(trajectory.logprobs))}")
-    say(f"task      {sample.task.id}{_fields(sample)}")
+    shown = {k: one_line(str(v))[:80] for k, v in sample.task.fields.items()}
+    fields = "".join(f"  {key}={value}" for key, value in shown.items())
+    say(f"task      {sample.task.id}{fields}")
     out.print(reward_tree(sample.reward))
     if not is_given(sample):
         _print_advantage(store, sample)
@@ -285,11 +287,6 @@ def _answer(sample: StoredSample) -> Text:
     return Text("(blank)" if sample.trajectory.text else "(empty)", style="bright_black")
 
 
-def _fields(sample: StoredSample) -> str:
-    shown = {k: one_line(str(v))[:80] for k, v in sample.task.fields.items()}
-    return "".join(f"  {name}={value}" for name, value in shown.items())
-
-
 def _print_advantage(store: RunStore, sample: StoredSample) -> None:
     if sample.split.startswith("eval:"):
         say("advantage none: an evaluation is not trained on")
@@ -297,7 +294,8 @@ def _print_advantage(store: RunStore, sample: StoredSample) -> None:
     others = list(
         store.samples(step=sample.step, split=sample.split, group=sample.trajectory.group)
     )
-    line = Text(f"advantage {_value(sample)}")
+    own = "none" if sample.advantage is None else f"{sample.advantage:+.4f}"
+    line = Text(f"advantage {own}")
     line.append(f"   rewards of its group of {len(others)}: ", style="bright_black")
     for other in others:
         value = other.reward.value
@@ -305,10 +303,6 @@ def _print_advantage(store: RunStore, sample: StoredSample) -> None:
         line.append(f"{shown} ", style="bold reverse" if other.id == sample.id else "")
     out.print(line)
     say(f"          {_why(sample, others, manifest.read(store.folder).config)}")
-
-
-def _value(sample: StoredSample) -> str:
-    return "none" if sample.advantage is None else f"{sample.advantage:+.4f}"
 
 
 def _why(sample: StoredSample, group: list[StoredSample], config: Mapping[str, Any]) -> str:

@@ -137,12 +137,7 @@ def speak(
         write_timeline(timeline, scene, done.timeline)
     if alignment is not None:
         _write(alignment, json.dumps(done.alignment, indent=1, ensure_ascii=False) + "\n")
-    measured = None
-    if report:
-        from burnish.speech.following import follow_report
-
-        measured = follow_report(done.mix)._asdict()
-    _tell(done, planned_by, seconds, measured, as_json)
+    _tell(done, planned_by, seconds, report, as_json)
     return 0
 
 
@@ -231,11 +226,11 @@ def _render(given: Script, out: Path, engine: str, seed: int, chunk: float) -> R
         )
 
 
-def _tell(
-    done: Rendering, planned_by: str, seconds: float, measured: dict[str, Any] | None, as_json: bool
-) -> None:
+def _tell(done: Rendering, planned_by: str, seconds: float, report: bool, as_json: bool) -> None:
     from burnish.models.long_speech import overlap_statistics
+    from burnish.speech.following import follow_report
 
+    measured = follow_report(done.mix)._asdict() if report else None
     overlap = overlap_statistics(done.timeline).ratio
     if as_json:
         emit_json({

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
@@ -69,6 +69,7 @@ def train(
       burnish train grpo optimiser.learning_rate=2e-6 rewards.0.weight=2
       burnish train grpo --print-config   every setting and its origin
     """
+    from burnish.cli.progress import view_for
     from burnish.config import render
     from burnish.config.recipes import resolve
     from burnish.texts import toml_value
@@ -89,13 +90,24 @@ def train(
     with err.status("preparing the model and the data ..."):
         trainer = open_trainer(asked, folder, runs, again=again, on_reset=tell_reset)
     if trainer.world.is_main:
-        _warn_of_idle_components(asked)
+        from burnish.cli.judge_session import print_judge_calls
+        from burnish.training.validate import idle_components, missing_components
+
+        config = asked.resolved.value
+        for line in (*idle_components(config), *missing_components(config)):
+            warn(line)
         if not quiet:
-            _print_judges(trainer, asked, as_json=as_json)
-    kept = ["--runs", str(runs)] if runs else []
-    kept += ["--again"] if again else []
+            tasks = trainer.tasks.sample(1)
+            print_judge_calls(trainer.config, tasks, asked.root, as_json=as_json)
+    kept = [*(["--runs", str(runs)] if runs else []), *(["--again"] if again else [])]
     command = shlex.join(["burnish", "train", *typed, *kept])
-    return _run(trainer, command, quiet=quiet, as_json=as_json)
+    try:
+        status = play(trainer, view_for(trainer, quiet=quiet, as_json=as_json))
+    except KeyboardInterrupt:
+        done = interrupted_after(trainer)
+        complain(f"interrupted {done}; the same command continues it: {command}")
+        return 130
+    return 3 if status == "stopped" else 0
 
 
 def _show_finished(
@@ -128,33 +140,6 @@ def _tell_reset(folder: Path, began: str, *, quiet: bool, as_json: bool) -> None
             f"run '{folder.name}' was started {began} and has no finished step; it is reset and "
             "started again in its folder."
         )
-
-
-def _run(trainer: Any, command: str, *, quiet: bool, as_json: bool) -> int:
-    """Train and show it; the exit code. `command` continues a run that a person stops."""
-    from burnish.cli.progress import view_for
-
-    try:
-        status = play(trainer, view_for(trainer, quiet=quiet, as_json=as_json))
-    except KeyboardInterrupt:
-        done = interrupted_after(trainer)
-        complain(f"interrupted {done}; the same command continues it: {command}")
-        return 130
-    return 3 if status == "stopped" else 0
-
-
-def _print_judges(trainer: Any, asked: Asked, *, as_json: bool) -> None:
-    from burnish.cli.judge_session import print_judge_calls
-
-    print_judge_calls(trainer.config, trainer.tasks.sample(1), asked.root, as_json=as_json)
-
-
-def _warn_of_idle_components(asked: Asked) -> None:
-    from burnish.training.validate import idle_components, missing_components
-
-    config = asked.resolved.value
-    for line in (*idle_components(config), *missing_components(config)):
-        warn(line)
 
 
 def replay(
