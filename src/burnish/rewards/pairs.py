@@ -209,10 +209,6 @@ class GenRMConfig(CheckConfig, frozen=True, tag="genrm"):
 class GenRMReward(RuleCheck[GenRMConfig]):
     uses_answer = True
 
-    def __init__(self, config: GenRMConfig) -> None:
-        super().__init__(config)
-        self.needs = frozenset({config.field})
-
     def judge(self, task: Task, response: Response) -> Reward:
         label = task.fields.get(self.config.field)
         if label not in ("a", "b", 1, -1) or isinstance(label, bool):

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta, Struct
@@ -229,21 +229,10 @@ class ReferenceMatchConfig(FieldConfig, frozen=True):
     """The reference is written so often in a row, as some benchmarks ask for."""
 
 
-F = TypeVar("F", bound=FieldConfig)
-
-
-class FieldCheck(RuleCheck[F]):
-    """A rule that reads one field of the task."""
+class ReferenceMatch(RuleCheck[ReferenceMatchConfig]):
+    """1 where the reference stands in the response as whole tokens, else 0."""
 
     uses_answer = True
-
-    def __init__(self, config: F) -> None:
-        super().__init__(config)
-        self.needs = frozenset({config.field})
-
-
-class ReferenceMatch(FieldCheck[ReferenceMatchConfig]):
-    """1 where the reference stands in the response as whole tokens, else 0."""
 
     def judge(self, task: Task, response: Response) -> Reward:
         config = self.config
@@ -259,8 +248,10 @@ class ReferenceMatch(FieldCheck[ReferenceMatchConfig]):
         return self.decided(float(hit), saw)
 
 
-class GroundTruthScore(FieldCheck[FieldConfig]):
+class GroundTruthScore(RuleCheck[FieldConfig]):
     """How much of the ground truth a response holds: word F1 with it, over the response's end."""
+
+    uses_answer = True
 
     def judge(self, task: Task, response: Response) -> Reward:
         golds = references(task.fields.get(self.config.field))
@@ -276,8 +267,10 @@ class TextCounts(RuleCheck[CheckConfig]):
         return _shown(", ".join(f"{k} {v}" for k, v in counts.items()), Visibility.VISIBLE)
 
 
-class ShowField(FieldCheck[FieldConfig]):
+class ShowField(RuleCheck[FieldConfig]):
     """A field of the sample, such as its reference or its checklist, for the judge to read."""
+
+    uses_answer = True
 
     def judge(self, task: Task, response: Response) -> Reward:
         value = task.fields[self.config.field]
