@@ -159,18 +159,18 @@ def _manual(files: Mapping[str, str], problems: list[str]) -> tuple[_Front | Non
     if not procedure:
         problems.append(f"{MANUAL}: no procedure below the front matter")
     try:
-        front: _Front = reader(_Front)(MANUAL, _table(parts[1]), Call())
+        front: _Front = reader(_Front)(MANUAL, _table(MANUAL, parts[1]), Call())
     except ArgumentError as error:
         problems.append(" ".join(str(error).split()))
         return None, procedure
     return front, procedure
 
 
-def _table(text: str) -> dict[str, Any]:
+def _table(name: str, text: str) -> dict[str, Any]:
     """A YAML document that is a table, without what is left empty."""
     value, problem = read_yaml(text)
     if problem or not isinstance(value, dict):
-        raise ArgumentError(problem or "expected a table of fields")
+        raise ArgumentError(f"{name}: {problem or 'expected a table of fields'}")
     return {key: one for key, one in value.items() if one is not None}
 
 
@@ -187,9 +187,9 @@ def _bank(files: Mapping[str, str], problems: list[str]) -> list[Resource]:
         )
         return []
     try:
-        bank: _Bank = reader(_Bank)(BANK, _table(files[BANK]), Call())
+        bank: _Bank = reader(_Bank)(BANK, _table(BANK, files[BANK]), Call())
     except ArgumentError as error:
-        problems.append(f"{BANK}: {error}")
+        problems.append(" ".join(str(error).split()))
         return []
     rows = [(f"resources[{i}]", row, False) for i, row in enumerate(bank.resources)]
     rows += [(f"runtime_resources[{i}]", row, True) for i, row in enumerate(bank.runtime_resources)]
