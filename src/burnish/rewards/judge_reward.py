@@ -178,7 +178,6 @@ class JudgeRewardConfig(CheckConfig, frozen=True, tag="judge"):
 
     def judge_model(self, base: str | Path) -> JudgeModel:
         """The model with its cache, record and budget; nothing is asked or loaded yet."""
-        from burnish.lm.base import Sampling
         from burnish.lm.budget import Budget
         from burnish.lm.named import open_lm
         from burnish.rewards.judges.judge_model import GREEDY, JudgeModel
