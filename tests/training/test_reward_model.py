@@ -137,7 +137,7 @@ def test_accuracy_rises_and_both_scores_of_a_pair_are_stored(tmp_path):
         assert (record["target"], record["margin"]) == (1.0, 0.0)
         assert record["attributes"]["characters"] == [len(text) for text in texts]
         assert record["attributes"]["tokens"][0] == sample.trajectory.trained_tokens
-        assert pair_view(sample).outcome == "right"
+        assert pair_view(sample)["outcome"] == "right"
     # A training step counts no texts: only what it knows already is stored.
     assert list(last[0].trajectory.info["pair"]["attributes"]) == ["tokens"]
     card = read_card(tmp_path / "run" / "checkpoints" / "step-000014")
