@@ -99,7 +99,7 @@ def test_killed_anywhere_and_continued_is_the_same(place, monkeypatch, after):
 
 
 def test_a_policy_that_is_not_followed_stops_before_training(place):
-    with pytest.raises(UserError, match=r"does not change what the model does.*worked examples"):
+    with pytest.raises(UserError, match=r"does not change what the model does.*## Examples"):
         go(force=False)
     assert not (place / "aligned/run").exists()
 

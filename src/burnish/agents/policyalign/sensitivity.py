@@ -305,7 +305,7 @@ def check_changes(
         same = (
             f"policy {policy} does not change what the model does: {kind} {own:.3g} on the requests"
         )
-        todo = "Add worked examples to it, or use a larger model; --force goes on all the same."
+        todo = "Add ## Examples to it, or use a larger model; --force goes on all the same."
         raise UserError(f"{same} that it is about{beside}. {todo}")
 
 
