@@ -388,7 +388,7 @@ def test_a_column_that_a_judge_needs_is_asked_for(typed: Type, tmp_path: Path) -
     words = ("--with", "rubric", "--model", "http://127.0.0.1:9/v1#m")
     hidden = typed("judge", rows(tmp_path / "r.jsonl", row), *words)
     assert (hidden.code, hidden.err.count("\n")) == (2, 1)
-    assert "needs the column 'rubric', which is hidden from judges; show it with" in hidden.err
+    assert "needs the column 'rubric'; it is hidden from judges; show it with" in hidden.err
     other = {"prompt": "p", "response": "x", "rubrik": "r"}
     absent = typed("judge", rows(tmp_path / "s.jsonl", other), *words)
     assert "needs the column 'rubric'; the data has rubrik. Did you mean 'rubrik'?" in absent.err
