@@ -92,7 +92,7 @@ def test_the_penalty_is_that_of_the_last_tokens_of_the_whole_batch(tmp_path, rep
     counts = [(len(encode(p.chosen)), len(encode(p.rejected))) for p in batch.rendered.pairs]
     labels = [-1 if a == b else int(a > b) for a, b in counts]
     assert {0, 1} <= set(labels)
-    head = algorithm.terms["dir"].penalty.heads["dir"]
+    head = algorithm.terms["dir"].penalty.head
     weights = {name: one.detach().double() for name, one in head.named_parameters()}
     hidden = torch.relu(pairs_ND @ weights["first.weight"].T + weights["first.bias"])
     logits = hidden @ weights["second.weight"].T + weights["second.bias"]
