@@ -45,17 +45,6 @@ def test_runs_by_sweep_pattern_and_name(typed: Type, many: Path, words: list[str
     assert found["notes"] == []
 
 
-def test_text_says_groups_intervals_and_settings(typed: Type, many: Path) -> None:
-    shown = typed("compare", "small-sweep", "--runs", many)
-    assert (shown.code, shown.err) == (0, "")
-    assert shown.out.startswith("held-out reward, mean over seeds and 95 % t interval\n")
-    lines = [line.split() for line in shown.out.splitlines()]
-    row = next(line for line in lines if line[:2] == ["learning_rate=3e-06", "3"])
-    assert row[2:9] == ["0.250", "0.700", "[0.452,", "0.948]", "+0.100", "[-0.148,", "+0.348]"]
-    assert ["optimiser.learning_rate", "1e-06", "3e-06"] in lines
-    assert "baseline" in shown.out
-
-
 def test_csv_baseline_metric_and_step(typed: Type, many: Path) -> None:
     words = ["compare", "small-sweep", "--runs", many, "--csv", "--baseline", "fast-1"]
     shown = typed(*words, "--metric", "reward/total").out

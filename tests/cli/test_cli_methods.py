@@ -84,36 +84,6 @@ def test_a_trial_is_printed_only_where_it_runs() -> None:
     assert "no trial" not in read_card(known["policyalign"]).description
 
 
-def test_a_page_without_a_card_explains_the_components(typed: Type) -> None:
-    shown = " ".join(typed("methods", "cispo").out.split())
-    assert "Log-prob times the advantage times a clipped ratio without gradient" in shown
-    assert "floor = False: Also raise ratios below" in shown
-    assert "arXiv 2506.13585" in shown
-    assert "None is written down" in shown
-
-
-def test_the_quick_start_and_grpo_come_first(typed: Type, folder: Path) -> None:
-    for name in ("apo", "quickstart"):
-        (folder / f"{name}.toml").write_text(f"# burnish train {name}\n# Some method.\n")
-    rows = [json.loads(line) for line in typed("methods", "--json").out.splitlines()]
-    assert [row["name"] for row in rows] == ["quickstart", "grpo", "apo", "wide"]
-
-
-def test_pieces_show_only_what_is_not_default(typed: Type, folder: Path) -> None:
-    policy = (
-        "[policy.advantage]\nkind = 'normalise_then_sum'\n[policy.aggregate]\nmode = 'token-mean'\n"
-        "[[policy.auxiliary]]\nkind = 'kl'\ncoefficient = 0.02\n"
-    )
-    (folder / "plain.toml").write_text(policy)
-    rows = {r["name"]: r for r in map(json.loads, typed("methods", "--json").out.splitlines())}
-    assert rows["plain"]["differs"] == {
-        "advantage": "normalise_then_sum",
-        "aggregate": "token-mean",
-        "auxiliary": "kl coefficient=0.02",
-    }
-    assert rows["plain"]["policy"]["advantage"]["ddof"] == 1
-
-
 def test_methods_as_json(typed: Type, folder: Path) -> None:
     rows = [json.loads(line) for line in typed("methods", "--json").out.splitlines()]
     assert rows[0]["differs"] == {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 from pathlib import Path
 
@@ -14,30 +13,12 @@ from rich.console import Console
 import burnish.cli.console as console
 import burnish.cli.drawing as drawing
 import burnish.cli.progress as progress
-from burnish.bench.statistics import Estimate
 from burnish.cli.progress import (
     LiveView,
     Watch,
-    result_line,
-    step_line,
     step_table,
     view_for,
 )
-from burnish.training.events import Finished
-
-
-def test_reread_steps_and_kl_show_in_the_line() -> None:
-    metrics = {"loss/kl": 0.0123, "loss/entropy": -0.002, "reward/correct/mean": 0.5}
-    line = step_line(step_done(0, metrics=metrics, reused=True))
-    assert line == (
-        "step 1/3  useful 5/8  reward correct 0.500  kl 0.0123  entropy loss -0.0020  "
-        "tokens/s reread  left 2 min 10 s"
-    )
-
-
-def test_what_is_said_about_a_term_is_no_term() -> None:
-    metrics = {"loss/sft": 1.65, "loss/sft/coefficient": 0.3, "loss/sft/held_out_nll": 5.49}
-    assert "  sft loss 1.6500  tokens/s" in step_line(step_done(0, metrics=metrics))
 
 
 def test_names_of_rewards_are_no_markup_and_steer_no_terminal() -> None:
@@ -112,20 +93,3 @@ def test_a_shipped_recipes_own_limit_is_meant_and_a_changed_one_is_warned_of(
 
 def test_nothing_is_said_of_a_step_without_trouble() -> None:
     assert Watch(16).see(step_done(0, metrics={"status/ok": 1.0})) == []
-
-
-def test_an_evaluation_without_a_score_is_not_called_none() -> None:
-    score = Estimate(0.5, 0.4, 0.6, 20)
-    one = Finished("stopped", "why", Path("x"), before=score, seconds=3.0, evaluations=1)
-    assert result_line(one) == "held out  0.500 [0.400, 0.600] -> no score  (stopped in 3 s)"
-    change = Estimate(0.1, -0.1, 0.3, 20)
-    whole = Finished("finished", "", Path("x"), score, score, change, seconds=3.0, evaluations=2)
-    assert "paired over 20 prompts, greedy answers, 95 %" in result_line(whole)
-    # Nothing is sampled where pairs, solutions or demonstrations are read.
-    for measure, unit in (("accuracy", "prompts"), ("loss", "examples")):
-        read = dataclasses.replace(whole, measure=measure)
-        assert f"paired over 20 {unit}, 95 % intervals" in result_line(read)
-    nothing = Finished("finished", "", Path("x"), seconds=3.0, evaluations=2)
-    assert result_line(nothing) == "held out  no score -> no score  (finished in 3 s)"
-    none = Finished("finished", "", Path("x"), seconds=3.0)
-    assert result_line(none) == "finished in 3 s, without a held-out evaluation"

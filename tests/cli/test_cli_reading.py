@@ -14,16 +14,11 @@ from stored_run import STEPS
 from burnish.cli.console import out
 from burnish.cli.drawing import parts_text, reward_tree
 from burnish.records import (
-    Author,
     Evidence,
-    Message,
     Reward,
-    Span,
-    Task,
-    Trajectory,
     Verdict,
 )
-from burnish.store import RunStore, StoredSample
+from burnish.store import RunStore
 
 
 def test_runs_lists_status_steps_and_held_out(typed: Type, runs: Path) -> None:
@@ -125,27 +120,6 @@ def test_names_in_a_reward_steer_no_terminal(capsys: pytest.CaptureFixture[str])
     shown = capsys.readouterr().out
     assert "\x1b" not in shown
     assert shown.count("a\\x1b[2J\\nb[/c]") == 4
-
-
-def test_an_answer_of_line_breaks_is_blank_and_not_empty(typed: Type, tmp_path: Path) -> None:
-    task = Task("t", (Message("user", "What is 8 - 2?"),))
-    span = Span(Author.MODEL, (8, 2), (-0.5, -0.25), trainable=True)
-    samples = [
-        StoredSample(
-            step=0,
-            split="train",
-            index=index,
-            task=task,
-            trajectory=Trajectory(f"{index}", "t", "0", (span,), text),
-            reward=Reward("total", 1.0),
-        )
-        for index, text in enumerate(("", "\n\n"))
-    ]
-    with RunStore.create(tmp_path / "run", {}, {}) as store:
-        store.append_rollouts(0, samples)
-    lines = typed("show", tmp_path / "run", "--step", 1).out.splitlines()
-    shown = {line.split()[0]: line.split()[-1] for line in lines if line.startswith("train-")}
-    assert shown == {"train-1-1-1": "(empty)", "train-1-1-2": "(blank)"}
 
 
 def test_a_sample_without_a_reward_says_so(typed: Type, runs: Path) -> None:

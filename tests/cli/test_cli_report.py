@@ -17,10 +17,6 @@ def runs(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_report_on_standard_output(runs: Path, typed: Type) -> None:
-    assert typed("report", "plain", "--runs", str(runs)).out.startswith("<!doctype html>")
-
-
 def test_a_report_as_files(runs: Path, typed: Type) -> None:
     for name in ("r.html", "r.md"):
         done = typed("report", "plain", "--runs", str(runs), "-o", str(runs / name))

@@ -57,38 +57,6 @@ def training(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return training
 
 
-def test_lines_show_useful_groups_first_and_the_parts_of_the_loss(
-    typed: Type, recipe: Path, training: SimpleNamespace
-) -> None:
-    shown = typed("train", recipe)
-    assert shown.code == 0
-    lines = shown.out.splitlines()
-    assert lines[0] == "model     tiny: 115 k parameters, cpu, float32, 1 thread"
-    assert lines[1] == "memory    3.0 MiB of 8.0 GiB free (weights 1.0 MiB, optimiser 2.0 MiB)"
-    assert not [line for line in lines[:4] if line.startswith("time")], "nothing was measured yet"
-    assert lines[2] == "prompts   512 measured, longest 62 tokens"
-    assert "data      rows.jsonl: 2 of 10 rows skipped." in lines
-    assert "held out before training: 0.320 [0.237, 0.417] of 100 prompts" in lines
-    assert (
-        "step 1/3  useful 5/8  reward 0.200 (correct 0.000, format 1.000)  surrogate -0.0100  "
-        "gradient 0.700  entropy 1.50  clipped 0%  length 8.0  cut 0%  tokens/s 812  "
-        "left 2 min 10 s"
-    ) in lines
-    assert (
-        "held out after 3 steps: 0.610 [0.512, 0.700] of 100 prompts; 2 could not be scored"
-        in lines
-    )
-
-
-def test_overlong_prompts_and_useless_steps_are_warned_about(
-    typed: Type, recipe: Path, training: SimpleNamespace
-) -> None:
-    err = typed("train", recipe).err
-    assert "warning: 2 prompts are over the limit: long-1 (2048), long-2 (1100)\n" in err
-    assert "warning: step 2: no useful group" in err
-    assert "warning: step 1: 25% of the rewards have no value (timeout 25%).\n" in err
-
-
 def test_the_end_shows_the_change_the_curves_and_where_to_look(
     typed: Type, recipe: Path, training: SimpleNamespace
 ) -> None:

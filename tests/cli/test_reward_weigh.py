@@ -10,7 +10,7 @@ import pytest
 from cli_words import Type
 from stored_run import make_sample
 
-from burnish.bench.weigh_rewards import Cause, Row, diagnose, not_followed, reason_of
+from burnish.bench.weigh_rewards import not_followed, reason_of
 from burnish.policy import Contrastive, NormaliseThenSum, Raw, Recipe
 from burnish.records import Evidence, Reward, Status, Verdict
 from burnish.store import RunStore, StoredSample
@@ -161,16 +161,6 @@ def test_reasons_are_those_of_the_reward_in_its_own_words() -> None:
     inner = Reward("y", 0.0, evidence=(saw,))
     assert reason_of(Reward("x", 0.0, parts=(inner,))) == "y: line 2 is empty"
     assert reason_of(Reward("x", 0.0)) == ""
-
-
-def test_three_reasons_the_most_frequent_first() -> None:
-    said = ["b", "a", "a", "c", "d", "b", "a", ""]
-    rows = [
-        Row(str(i), "g", None, {"x": -1.0}, {"x": why} if why else {}) for i, why in enumerate(said)
-    ]
-    found = diagnose([*rows, Row("fine", "g", None, {"x": 0.0}, {"x": "good"})], "x", 0.0)
-    assert found.causes == (Cause("a", 3, "1"), Cause("b", 2, "0"), Cause("c", 1, "3"))
-    assert (found.answers, found.of, found.silent) == (8, 9, 1)
 
 
 def test_an_empty_run_and_missing_rewards_are_told_in_one_line(typed: Type, tmp_path: Path) -> None:

@@ -88,13 +88,6 @@ def test_the_command_says_it(capsys: pytest.CaptureFixture[str], typed: str, sai
     assert said in " ".join(capsys.readouterr().out.split(" "))
 
 
-def test_a_typo_gets_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["config", "optimiser.learning_rte"]) == 2
-    assert "Did you mean 'optimiser.learning_rate'?" in capsys.readouterr().err
-    assert run(["config", "learning_rate"]) == 2
-    assert "Did you mean 'optimiser.learning_rate'?" in capsys.readouterr().err
-
-
 def test_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["config", "rollout.samples", "--json"]) == 0
     (row,) = map(json.loads, capsys.readouterr().out.splitlines())
