@@ -73,7 +73,7 @@ def open_image(source: str | Path | bytes) -> Image:
         # The boundary to Pillow's decoders, which meet whatever the file holds.
         except Exception as error:
             raise UserError(
-                f"{where} is cut off or damaged: {first_line(error)}. Copy it again"
+                f"{where} is a {short_name(kind)} cut off or damaged: {first_line(error)}"
             ) from error
 
 

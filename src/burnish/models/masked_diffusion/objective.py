@@ -354,7 +354,7 @@ def collate(rows: Sequence[Record], max_length: PositiveInt = 4096, pad_id: Coun
         if len(tokens) > prompt:
             kept.append((tokens, prompt))
     if not kept:
-        raise ArgumentError(f"rows: none has an answer within {max_length} tokens")
+        raise ArgumentError(f"rows: none of {len(rows)} has an answer within {max_length} tokens")
     length = max(len(tokens) for tokens, _ in kept)
     ids_XL = torch.tensor([tokens + [pad_id] * (length - len(tokens)) for tokens, _ in kept])
     sizes_X = torch.tensor([len(tokens) for tokens, _ in kept])
