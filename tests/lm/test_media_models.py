@@ -299,7 +299,7 @@ def test_a_folder_is_saved_with_its_processor(lm, family, tmp_path):
 def test_a_sound_that_the_model_would_cut_is_refused(loaded_of):
     loaded = loaded_of("qwen2_audio")
     sound = shared_blobs().add(as_bytes(tone(0, seconds=2.5)))
-    with pytest.raises(UserError, match=r"lasts 2\.5 s; .* hears the first 2 s .* Cut it"):
+    with pytest.raises(UserError, match=r"lasts 2\.5 s; .* hears the first 2 s"):
         loaded.tokenizer.render([asks(sound)])
 
 
