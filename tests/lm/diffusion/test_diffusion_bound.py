@@ -149,7 +149,7 @@ def test_a_mask_token_in_a_response_is_no_number(loaded):
     )
     assert one == Bound(None, None, 3, ())
     assert other.logprob < 0
-    with pytest.raises(UserError, match=f"token 1 of a response is {mask}, the mask token"):
+    with pytest.raises(UserError, match=f"a response holds {mask}, the mask token"):
         LocalLM(loaded).score_batch([(PROMPT, [40, mask])])
 
 
