@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import msgspec
 from msgspec import Meta, Struct
 
-from burnish.boundary import Name, PositiveInt
+from burnish.boundary import Name, NonNegative, PositiveInt, PositiveShare
 from burnish.errors import UserError
 from burnish.records import Finish, Message
 from burnish.rollouts.tool import Call
@@ -119,6 +119,8 @@ class _Body(Struct):
     max_tokens: PositiveInt | None = None
     max_completion_tokens: PositiveInt | None = None
     stop: Name | list[Name] | None = None
+    temperature: NonNegative | None = None
+    top_p: PositiveShare | None = None
     stream: bool | None = False
     stream_options: dict[str, Any] | None = None
     logprobs: bool | None = False
