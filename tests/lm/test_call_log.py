@@ -160,7 +160,7 @@ def test_a_file_that_is_no_log_is_refused_and_left_alone(tmp_path, content, is_b
     path = tmp_path / "thesis.txt"
     known = msgspec.json.encode(answered(0)) + b"\n" if is_begun else b""
     path.write_bytes(known + content)
-    with pytest.raises(StoreError, match="does not end as|the file is damaged"):
+    with pytest.raises(StoreError, match=r"does not end as|the file is damaged"):
         CallLog(path)
     assert path.read_bytes() == known + content
 

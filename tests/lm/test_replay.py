@@ -113,13 +113,13 @@ def test_recording_into_a_file_that_is_no_log_is_refused_before_the_model_is_ask
 ):
     path, model = tmp_path / "list.txt", ScriptedLM(["hi"])
     path.write_bytes(content)
-    with pytest.raises(StoreError, match="does not end as|the file is damaged"):
+    with pytest.raises(StoreError, match=r"does not end as|the file is damaged"):
         RecordingLM(model, path)
     assert path.read_bytes() == content
     path.unlink()
     recorder = RecordingLM(model, path)
     path.write_bytes(content)
-    with pytest.raises(StoreError, match="does not end as|the file is damaged"):
+    with pytest.raises(StoreError, match=r"does not end as|the file is damaged"):
         anyio.run(recorder.sample, user("x"), Sampling())
     assert path.read_bytes() == content
 

@@ -252,7 +252,7 @@ def test_a_cache_in_memory_has_a_bound():
 def test_a_file_that_is_no_cache_is_refused(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("these are notes, not a log" * 100)
-    with pytest.raises(StoreError, match="does not end as|the file is damaged"):
+    with pytest.raises(StoreError, match=r"does not end as|the file is damaged"):
         JudgeModel(ScriptedLM([]), cache=path)
 
 
