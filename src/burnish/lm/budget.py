@@ -16,13 +16,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple, Protocol
 
 from msgspec import Meta
 
 from burnish.boundary import Count, NonNegative, PositiveInt, public, public_method
 from burnish.errors import JudgeError
 from burnish.texts import duration
+
+if TYPE_CHECKING:
+    from burnish.records import Message
 
 CHARACTERS_A_TOKEN = 4
 """For models that do not count: a rough rule for English."""
@@ -277,13 +280,27 @@ class Forecast(NamedTuple):
         return f"the budget of {words} ends after about {share:.0%} of it"
 
 
+class Asks(Protocol):
+    @property
+    def messages(self) -> Sequence[Message]: ...
+
+
+class Prices(Protocol):
+    """Dollars for a million tokens."""
+
+    @property
+    def prompt_usd(self) -> float: ...
+    @property
+    def completion_usd(self) -> float: ...
+
+
 @public
 def forecast(
-    questions: Sequence[Any] | Count,
+    questions: Sequence[Asks] | Count,
     *,
     prompt_tokens: NonNegative | None = None,
     completion_tokens: NonNegative = 256,
-    prices: Any = None,
+    prices: Prices | None = None,
     concurrency: PositiveInt = 16,
     call_s: NonNegative | None = None,
 ) -> Forecast:
