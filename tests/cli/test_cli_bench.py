@@ -426,7 +426,7 @@ def test_solutions_to_train_on_are_written(typed: Type, tmp_path: Path) -> None:
     assert (first["labels"], second["labels"]) == ([0, None], [1, 1])
     done = typed("bench", "bigbench_mistake", "--data", path)
     assert done.code == 2
-    assert "give --solutions FILE" in done.err
+    assert "--solutions FILE" in done.err
     path.write_text(
         json.dumps({"instruction": "p", "output_1": "x", "output_2": "y", "preference": 2})
     )
