@@ -169,17 +169,7 @@ def compare_weightings(
     # The same prompt in a later step is another group.
     found = as_groups(groups)
     numbered = as_groups(as_steps.index_B * found.total + found.index_B)
-    stats, start = reference, rewards_BK
-    if isinstance(reference, int):
-        if not 1 <= reference <= len(rewards_BK):
-            raise ArgumentError(
-                f"reference: got the first {reference} rows, expected 1 to {len(rewards_BK)}"
-            )
-        start = rewards_BK[:reference]
-    elif isinstance(reference, torch.Tensor):
-        start = reference
-    if not isinstance(stats, ReferenceStats):
-        stats = fit_reference_stats.plain(start, frozen.sd_floor, robust=frozen.robust)
+    stats = _stats(reference, rewards_BK, frozen)
     normalised_BK = reference_frozen_normalise.plain(
         rewards_BK, stats.mean_K, stats.sd_K, frozen.clip
     )
@@ -213,6 +203,22 @@ def compare_weightings(
         missing_K=rewards_BK.isnan().sum(0),
         reference=stats,
     )
+
+
+def _stats(
+    reference: ReferenceStats | Tensor | int | None, rewards_BK: Tensor, frozen: ReferenceFrozen
+) -> ReferenceStats:
+    """Mean and deviation of what stands for the start model."""
+    if isinstance(reference, ReferenceStats):
+        return reference
+    start = rewards_BK if reference is None else reference
+    if isinstance(start, int):
+        if not 1 <= start <= len(rewards_BK):
+            raise ArgumentError(
+                f"reference: got the first {start} rows, expected 1 to {len(rewards_BK)}"
+            )
+        start = rewards_BK[:start]
+    return fit_reference_stats.plain(start, frozen.sd_floor, robust=frozen.robust)
 
 
 def _follow_steps(
