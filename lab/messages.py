@@ -375,7 +375,7 @@ def all_told() -> dict[str, Told]:
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         for number, case in enumerate(case for cases in CASES.values() for case in cases):
-            plugins._function_at.cache_clear()
+            plugins._find.cache_clear()
             found[case.title] = tell(case, number, Path(folder))
     return found
 

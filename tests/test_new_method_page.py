@@ -69,7 +69,7 @@ def test_the_commands_of_the_page_run(
     program, *words = command.split()
     if program == "burnish":
         monkeypatch.chdir(folder)
-        plugins._function_at.cache_clear()  # a function is loaded once for its path as written
+        plugins._find.cache_clear()  # a function is loaded once for its path as written
         code, said = run(words), capsys.readouterr().out
     else:
         code, said = in_a_process([sys.executable, *words], folder)

@@ -66,7 +66,7 @@ class Demonstrations(Algorithm[list[Trajectory], Shown]):
             return _taught(model, micro, self.teaching)
         logp_BT = token_scores(model, micro.packed, 1.0).logp_BT
         nll = masked_nll(logp_BT, micro.packed.trained_BT, tokens=micro.tokens)
-        return Loss(nll, micro.ids, rows={"logprobs": logp_BT.detach()})
+        return Loss(nll, [one.id for one in micro.members], rows={"logprobs": logp_BT.detach()})
 
 
 class SupervisedStep(NamedTuple):
@@ -127,7 +127,7 @@ def _taught(model: Any, micro: Shown, teaching: Teaching) -> Loss:
     answer = teaching.beta * rows_B.sum() / micro.size
     total = masked_nll(logp_BT, mask_BT, tokens=micro.tokens) + answer
     rows = {"logprobs": logp_BT.detach()}
-    return Loss(total, micro.ids, {"answer": answer.detach()}, rows)
+    return Loss(total, [one.id for one in micro.members], {"answer": answer.detach()}, rows)
 
 
 def _teacher(teaching: Teaching, trajectory: Trajectory) -> list[float]:
