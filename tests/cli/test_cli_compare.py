@@ -190,10 +190,7 @@ def test_other_steps_are_said_and_can_be_chosen(typed: Type, tmp_path: Path) -> 
 
 
 def test_runs_that_are_going_on_are_read(typed: Type, tmp_path: Path) -> None:
-    with (
-        make(tmp_path / "one", {0: prompts("01")}) as one,
-        make(tmp_path / "two", {}) as two,
-    ):
+    with make(tmp_path / "one", {0: prompts("01")}) as one, make(tmp_path / "two", {}) as two:
         shown = typed("compare", "one", "two", "--runs", tmp_path)
         assert (shown.code, shown.out) == (2, "")
         assert "run 'two' has no held-out evaluation: it is going on; wait" in shown.err

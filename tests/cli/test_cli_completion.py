@@ -79,11 +79,7 @@ def test_a_folder_without_runs_completes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("shell", "file"),
-    [
-        ("bash", ".bashrc"),
-        ("zsh", ".zshrc"),
-        ("fish", ".config/fish/completions/burnish.fish"),
-    ],
+    [("bash", ".bashrc"), ("zsh", ".zshrc"), ("fish", ".config/fish/completions/burnish.fish")],
 )
 def test_install_completion_writes_the_start_up_file(tmp_path: Path, shell: str, file: str) -> None:
     environment = {

@@ -57,10 +57,7 @@ def test_names_of_other_libraries(typed: Type, word: str, said: str) -> None:
         ({"num_generations": 4}, 'is rollout={"samples": 4} here.'),
         ({"train_dataset": [{"prompt": "a"}]}, "is data=rows here"),
         ({"reward_funcs": [len]}, "is rewards=[brief] here"),
-        (
-            {"beta": 0.1},
-            'policy={"auxiliary": [{"kind": "kl", "coefficient": 0.04}]} here',
-        ),
+        ({"beta": 0.1}, 'policy={"auxiliary": [{"kind": "kl", "coefficient": 0.04}]} here'),
         ({"processing_class": "a"}, "has no counterpart here"),
     ],
 )

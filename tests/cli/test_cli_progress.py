@@ -13,12 +13,7 @@ from rich.console import Console
 import burnish.cli.console as console
 import burnish.cli.drawing as drawing
 import burnish.cli.progress as progress
-from burnish.cli.progress import (
-    LiveView,
-    Watch,
-    step_table,
-    view_for,
-)
+from burnish.cli.progress import LiveView, Watch, step_table, view_for
 
 
 def test_names_of_rewards_are_no_markup_and_steer_no_terminal() -> None:

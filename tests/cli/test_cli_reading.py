@@ -13,11 +13,7 @@ from stored_run import STEPS
 
 from burnish.cli.console import out
 from burnish.cli.drawing import parts_text, reward_tree
-from burnish.records import (
-    Evidence,
-    Reward,
-    Verdict,
-)
+from burnish.records import Evidence, Reward, Verdict
 from burnish.store import RunStore
 
 

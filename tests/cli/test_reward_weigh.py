@@ -74,10 +74,7 @@ def test_a_file_gets_one_table_a_method_and_its_reasons(typed: Type, tmp_path: P
 
 
 def test_the_json_of_a_file_by_hand(typed: Type, tmp_path: Path) -> None:
-    rows = [
-        {"group": 1, "rewards": {"a": 0, "b": 1}},
-        {"group": 1, "rewards": {"a": 10, "b": 0}},
-    ]
+    rows = [{"group": 1, "rewards": {"a": 0, "b": 1}}, {"group": 1, "rewards": {"a": 10, "b": 0}}]
     shown = typed("reward", "weigh", write(tmp_path / "rows.jsonl", rows), "--json")
     record = json.loads(shown.out)
     assert record["methods"]["sum"]["a"]["share"] == pytest.approx(10 / 11)

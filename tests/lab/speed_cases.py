@@ -21,9 +21,7 @@ def step(seconds: float, **more) -> Step:
 def result(*seconds: float, **more) -> Result:
     fields = {"accuracy": [Accuracy(0, 0.25, 200), Accuracy(4, 0.75, 200)]}
     fields |= {"peak_bytes": 1000, "peak_kind": "allocated on the GPU", "update_bytes": 400}
-    fields |= {
-        "forecast_bytes": {"weights": 700, "gradients": 100, "activations": 300},
-    }
+    fields |= {"forecast_bytes": {"weights": 700, "gradients": 100, "activations": 300}}
     return Result(steps=[step(s) for s in seconds], **(fields | more))
 
 

@@ -11,10 +11,7 @@ from lab.siamesenorm import gpu
 
 def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
     cells = gpu.TINY.cells()
-    rows = {
-        cells[0]: gpu.Found("ok", step_ms=1.5),
-        cells[-1]: gpu.Found("diverged"),
-    }
+    rows = {cells[0]: gpu.Found("ok", step_ms=1.5), cells[-1]: gpu.Found("diverged")}
     file = tmp_path / "gpu.csv"
     gpu.write_rows(file, rows)
     assert gpu.read_rows(file) == rows

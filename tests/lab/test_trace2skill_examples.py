@@ -1,15 +1,7 @@
 """The study with a real small agent: fixes that pass become examples, the control exchanges them."""
 
 import anyio
-from lab.trace2skill.examples import (
-    DRAFT,
-    ExampleRoles,
-    fixes,
-    is_right,
-    jobs,
-    shuffled,
-    traces_of,
-)
+from lab.trace2skill.examples import DRAFT, ExampleRoles, fixes, is_right, jobs, shuffled, traces_of
 
 from burnish.agents.trace2skill import distil, pool_of
 

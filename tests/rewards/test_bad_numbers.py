@@ -5,11 +5,7 @@ import math
 import pytest
 
 from burnish.errors import UserError
-from burnish.rewards import (
-    contained_match,
-    exact_match,
-    parse_pair_scores,
-)
+from burnish.rewards import contained_match, exact_match, parse_pair_scores
 from burnish.rewards.checks.relevance import leading_grade
 from burnish.rewards.judges import (
     candidate_order,

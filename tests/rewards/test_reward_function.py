@@ -11,13 +11,7 @@ from reward_cases import a_task, answers, score, statuses, values
 
 from burnish.errors import RewardError, UserError
 from burnish.records import Reward, Status
-from burnish.rewards import (
-    Scope,
-    bind_check,
-    checked,
-    from_function,
-    function_fingerprint,
-)
+from burnish.rewards import Scope, bind_check, checked, from_function, function_fingerprint
 from burnish.rewards.function import MOST_LEAKED, _leaked_threads, call_each
 from burnish.source import find_function
 

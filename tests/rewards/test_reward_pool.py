@@ -283,9 +283,7 @@ def test_children_do_not_import_what_the_parent_imported(monkeypatch):
     try:
         (outcome,) = fresh.run("pool_jobs:has_module", [{"name": "torch"}], timeout_s=5)
         checks = fresh.run(
-            Mathematics.child,
-            [{"answer": "1", "golds": ["1"], "explicit": True}],
-            timeout_s=20,
+            Mathematics.child, [{"answer": "1", "golds": ["1"], "explicit": True}], timeout_s=20
         )
         names = [{"name": "torch"}, {"name": "sympy"}, {"name": "burnish"}]
         after = fresh.run("pool_jobs:has_module", names, timeout_s=5)

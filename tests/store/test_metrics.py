@@ -4,13 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from burnish.metrics import (
-    REWARD,
-    known,
-    main_reward,
-    reward_parts,
-    table,
-)
+from burnish.metrics import REWARD, known, main_reward, reward_parts, table
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -160,10 +160,7 @@ def _answer(step: int, index: int) -> StoredSample:
     reward = Reward("total", 1.0 - index, parts=(Reward("correct", 1.0 - index, evidence=(seen,)),))
     if index == 2:
         reward = Reward.failed("total", Status.TIMEOUT, "no score within 60 s")
-    spans = (
-        Span(Author.PROMPT, (5, 6)),
-        Span(Author.MODEL, (7, 8), (-0.5, -0.25), trainable=True),
-    )
+    spans = (Span(Author.PROMPT, (5, 6)), Span(Author.MODEL, (7, 8), (-0.5, -0.25), trainable=True))
     return StoredSample(
         step=step,
         split="train",

@@ -97,11 +97,7 @@ def test_scenes_by_their_pixels() -> None:
 
 def test_answers_about_a_scene() -> None:
     scene = Scene(
-        (
-            Thing("red", "circle", 1, 1),
-            Thing("blue", "square", 4, 2),
-            Thing("red", "cross", 2, 3),
-        ),
+        (Thing("red", "circle", 1, 1), Thing("blue", "square", 4, 2), Thing("red", "cross", 2, 3)),
         224,
         4,
     )

@@ -24,8 +24,7 @@ def test_arithmetic_from_toml():
         digits = [2, 1]
     """)
     assert config == Arithmetic(
-        held_out_share=0.25,
-        mix=(Part(weight=2), Part(operators=("*",), digits=(2, 1))),
+        held_out_share=0.25, mix=(Part(weight=2), Part(operators=("*",), digits=(2, 1)))
     )
     assert isinstance(build(config, seed=1), TaskSet)
 

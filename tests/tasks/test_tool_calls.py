@@ -7,12 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from lab.real.tool_data import (
-    from_api_bank,
-    from_bfcl,
-    from_toolrl,
-    write_tool_tasks,
-)
+from lab.real.tool_data import from_api_bank, from_bfcl, from_toolrl, write_tool_tasks
 from recipes.gd2po.tool_calls import TOOLS, make
 
 from burnish.errors import UserError

@@ -196,10 +196,7 @@ MAPPING = (
 FORGERIES = {
     # control flow never acts in the tests
     "StopIteration ends a map": ("def f(x): raise StopIteration", PAIRS),
-    "a subclass of StopIteration": (
-        "class Done(StopIteration): pass\ndef f(x): raise Done",
-        PAIRS,
-    ),
+    "a subclass of StopIteration": ("class Done(StopIteration): pass\ndef f(x): raise Done", PAIRS),
     "StopIteration caused by something": (
         "def f(x):\n    try: {}[x]\n    except KeyError as e: raise StopIteration from e",
         PAIRS,

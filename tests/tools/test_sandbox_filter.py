@@ -11,12 +11,7 @@ from hypothesis import strategies as st
 from burnish.tools.inside import seccomp
 from burnish.tools.inside.confine import handled_rights
 
-ALLOW, EPERM, ENOSYS, KILL = (
-    seccomp.ALLOW,
-    seccomp.EPERM,
-    seccomp.ENOSYS,
-    seccomp.KILL_PROCESS,
-)
+ALLOW, EPERM, ENOSYS, KILL = (seccomp.ALLOW, seccomp.EPERM, seccomp.ENOSYS, seccomp.KILL_PROCESS)
 MACHINES = {"x86_64": 0, "aarch64": 1}
 PID = 4321
 

@@ -21,11 +21,7 @@ CHATML = (
 )
 SMALL = {"seed": 3, "people": 24, "companies": 5, "cities": 8}
 WORLD = world_of(**SMALL)
-CODE = {
-    "corpus_options": SMALL,
-    "reader": "code",
-    "reader_path": "burnish.agents.ssp.world:read",
-}
+CODE = {"corpus_options": SMALL, "reader": "code", "reader_path": "burnish.agents.ssp.world:read"}
 
 
 def tokenizer() -> Tokenizer:

@@ -199,11 +199,7 @@ class Tabled:
         return [Reward("tabled", value), Reward("tabled", -value)]
 
 
-@given(
-    st.none() | values,
-    st.none() | values,
-    st.sampled_from(["mean", "votes", "strict"]),
-)
+@given(st.none() | values, st.none() | values, st.sampled_from(["mean", "votes", "strict"]))
 def test_exchanging_the_responses_exchanges_the_values(ab, ba, rule):
     scorer = BothOrders(Tabled({("a", "b"): ab, ("b", "a"): ba}), rule=rule)
     one, two = score(scorer, "a", "b"), score(scorer, "b", "a")

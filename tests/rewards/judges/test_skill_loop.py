@@ -177,10 +177,7 @@ def test_code_is_limited_and_sees_texts_only(skill: SkillPackage) -> None:
         None,
         "you have run code 2 times, the most",
     ]
-    assert runner.cases[0] == {
-        "prompt": "What is 2 + 2?",
-        "responses": {"A": "one", "B": "two"},
-    }
+    assert runner.cases[0] == {"prompt": "What is 2 + 2?", "responses": {"A": "one", "B": "two"}}
 
 
 def test_a_hard_verifier_outranks_the_judge(skill: SkillPackage) -> None:

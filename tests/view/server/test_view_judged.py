@@ -70,13 +70,7 @@ def test_accuracy_confusion_and_kinds(looking: Client) -> None:
     assert block["shares"]["valid"]["value"] == pytest.approx(2 / 4)
     assert block["kinds"] == {"disagree": 1, "tie": 1, "failed": 1, "agree": 2, "unlabelled": 0}
     cells = {(c["label"], c["choice"]): c["count"] for c in block["confusion"]}
-    assert cells == {
-        ("1", "1"): 1,
-        ("2", "2"): 1,
-        ("2", "1"): 1,
-        ("1", "tie"): 1,
-        ("2", "none"): 1,
-    }
+    assert cells == {("1", "1"): 1, ("2", "2"): 1, ("2", "1"): 1, ("1", "tie"): 1, ("2", "none"): 1}
     assert set(block["subsets"]) == {"easy", "hard"}
     assert block["seconds"] == 2.5
 
