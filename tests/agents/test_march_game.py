@@ -92,12 +92,8 @@ def test_solver_and_one_checker_share_the_paper_s_reward():
     assert [sampling.n for sampling in model.calls] == [1, 1, 3]
     figures = roles["solver"][0].info["rewards"]
     assert figures == {
-        "march": -1.0,
-        "claims": 3.0,
-        "no_claims": 0.0,
-        "left_out": 0.0,
-        "faulty": 1 / 3,
-    }
+        "march": -1.0, "claims": 3.0, "no_claims": 0.0, "left_out": 0.0, "faulty": 1 / 3,
+    }  # fmt: skip
     why = {"march": "1 of 3 claims fail; the first: How many wells has Arlen? 9"}
     assert [own[0].info["reasons"] for own in roles.values()] == [why, why]
     trace = roles["solver"][0].info["march"]

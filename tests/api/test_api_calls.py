@@ -21,11 +21,8 @@ def test_a_reward_is_scored_with_its_evidence() -> None:
     found = burnish.score(cites, "Where?", "here", source="there")
     assert (found.value, found.status, found.parts) == (0.5, "ok", {"cites": 0.5})
     assert repr(found).splitlines() == [
-        "prompt: Where?",
-        "answer: here",
-        "cites 0.5",
-        "  quote: here in there",
-    ]
+        "prompt: Where?", "answer: here", "cites 0.5", "  quote: here in there",
+    ]  # fmt: skip
     assert "here in there" in found._repr_html_()
 
 

@@ -101,12 +101,8 @@ def test_the_page_is_text_and_says_what_happened() -> None:
     view.update = lambda: None  # type: ignore[method-assign]
     forecast = Forecast({"weights": 2**20}, 2**33)
     sizes = {
-        "parameters": 115_264,
-        "trained_parameters": 115_264,
-        "threads": 1,
-        "steps": 3,
-        "done": 0,
-    }
+        "parameters": 115_264, "trained_parameters": 115_264, "threads": 1, "steps": 3, "done": 0,
+    }  # fmt: skip
     view.show(
         Started(
             folder=Path("runs/x"),

@@ -31,18 +31,12 @@ RATE = "optimiser.learning_rate"
 @pytest.mark.parametrize(
     ("text", "values"),
     [
-        ("1e-6,3e-6", ["1e-6", "3e-6"]),
-        (" a , b ", ["a", "b"]),
-        ("one", ["one"]),
-        ("", [""]),
-        ('"a,b",c', ['"a,b"', "c"]),
-        ("'a,b'", ["'a,b'"]),
-        (r'"a\",b",c', [r'"a\",b"', "c"]),
-        (r'"a\\",b', [r'"a\\"', "b"]),
-        ("[1,2],[3,4]", ["[1,2]", "[3,4]"]),
+        ("1e-6,3e-6", ["1e-6", "3e-6"]), (" a , b ", ["a", "b"]), ("one", ["one"]), ("", [""]),
+        ('"a,b",c', ['"a,b"', "c"]), ("'a,b'", ["'a,b'"]), (r'"a\",b",c', [r'"a\",b"', "c"]),
+        (r'"a\\",b', [r'"a\\"', "b"]), ("[1,2],[3,4]", ["[1,2]", "[3,4]"]),
         ('{ kind = "raw", x = [1,2] },none', ['{ kind = "raw", x = [1,2] }', "none"]),
     ],
-)
+)  # fmt: skip
 def test_values_between_commas(text: str, values: list[str]) -> None:
     assert split_values(text) == values
 

@@ -48,14 +48,9 @@ def test_no_loader_shows_a_judge_the_label() -> None:
 
 def test_judgebench_in_its_own_form(tmp_path: Path) -> None:
     row = {
-        "pair_id": "p1",
-        "source": "mmlu-pro-law",
-        "question": "Q",
-        "response_A": "one",
-        "response_B": "two",
-        "label": "B>A",
-        "response_model": "m",
-    }
+        "pair_id": "p1", "source": "mmlu-pro-law", "question": "Q", "response_A": "one",
+        "response_B": "two", "label": "B>A", "response_model": "m",
+    }  # fmt: skip
     (item,) = load("judgebench", written(tmp_path / "a.jsonl", row))
     assert item.best == (1,)
     assert item.subset == "mmlu-pro"
@@ -137,13 +132,9 @@ def test_rmbench_makes_nine_pairs_of_a_row() -> None:
 
 def test_rewardbench2_keeps_all_right_answers_of_a_tie(tmp_path: Path) -> None:
     row = {
-        "id": "tied:3",
-        "prompt": "a colour",
-        "chosen": ["red", "blue"],
-        "rejected": ["dog", "cat"],
-        "models": ["m1", "m2", "m3", "m4"],
-        "subset": "Ties",
-    }
+        "id": "tied:3", "prompt": "a colour", "chosen": ["red", "blue"], "rejected": ["dog", "cat"],
+        "models": ["m1", "m2", "m3", "m4"], "subset": "Ties",
+    }  # fmt: skip
     (item,) = load("rewardbench2", written(tmp_path / "r.jsonl", row))
     assert item.group == "3"
     assert item.best is not None
@@ -154,28 +145,18 @@ def test_rewardbench2_keeps_all_right_answers_of_a_tie(tmp_path: Path) -> None:
 
 def test_ppe_human_and_correctness(tmp_path: Path) -> None:
     human = {
-        "question_id": "q",
-        "prompt": "p",
-        "response_1": "x",
-        "response_2": "y",
-        "winner": "model_b",
-        "model_a": "m",
-        "model_b": "n",
-        "language": "Chinese",
-    }
+        "question_id": "q", "prompt": "p", "response_1": "x", "response_2": "y",
+        "winner": "model_b", "model_a": "m", "model_b": "n", "language": "Chinese",
+    }  # fmt: skip
     (item,) = load("ppe", written(tmp_path / "h.jsonl", human))
     assert (item.best, item.subset, item.authors) == ((1,), "Chinese", ("m", "n"))
     (tie,) = load("ppe", written(tmp_path / "h.jsonl", {**human, "winner": "tie (bothbad)"}))
     assert tie.best == (0, 1)
     correct = {
-        "question_id": "q",
-        "prompt": "p",
-        "response_1": "wrong",
-        "response_2": "good",
-        "response_3": "bad",
-        "scores": [False, True, False],
+        "question_id": "q", "prompt": "p", "response_1": "wrong", "response_2": "good",
+        "response_3": "bad", "scores": [False, True, False],
         "sampled_conflict_pairs": [[0, 1], [1, 2], [0, 2]],
-    }
+    }  # fmt: skip
     items = load("ppe", written(tmp_path / "gpqa" / "c.jsonl", correct))
     assert len(items) == 2  # the third pair has no right answer
     for one in items:

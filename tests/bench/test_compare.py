@@ -22,19 +22,11 @@ from burnish.errors import UserError
 from burnish.records import Message, Task
 
 SETTINGS = {
-    "task.kind": "arithmetic",
-    "task.level": 1,
-    "rewards.0.kind": "numeric",
-    "rewards.0.name": "",
-    "rewards.0.weight": 1.0,
-    "rewards.0.timeout_s": 1.0,
-    "rewards.1.kind": "length",
-    "rewards.1.name": "short",
-    "rewards.1.max": 20,
-    "rewards.1.weight": 0.1,
-    "evaluation.part": "",
+    "task.kind": "arithmetic", "task.level": 1, "rewards.0.kind": "numeric", "rewards.0.name": "",
+    "rewards.0.weight": 1.0, "rewards.0.timeout_s": 1.0, "rewards.1.kind": "length",
+    "rewards.1.name": "short", "rewards.1.max": 20, "rewards.1.weight": 0.1, "evaluation.part": "",
     "run.name": "one",
-}
+}  # fmt: skip
 
 
 def task(key, text="What is 1 + 1?"):

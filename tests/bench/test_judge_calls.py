@@ -26,12 +26,9 @@ REWARDS = {
 }
 # For a group of four: three comparisons, six pairs, or four answers; twice that in both orders.
 EXPECTED = {
-    "reference": (6, 3),
-    "one_order": (3, 3),
-    "round_robin": (12, 6),
-    "anchored": (8, 4),
+    "reference": (6, 3), "one_order": (3, 3), "round_robin": (12, 6), "anchored": (8, 4),
     "gated": (8, 4),
-}
+}  # fmt: skip
 
 
 def recipe(folder, text, more=""):

@@ -59,13 +59,10 @@ def test_every_better_response_meets_every_worse_one():
 
 
 SETS = [
-    ("alpaca_pairs", "alpaca_pairs", 6444, 0),
-    ("pandalm", "pandalm", 714, 68),
-    ("llmbar", "llmbar", 290, 0),
-    ("judgebench", "judgebench", 425, 0),
-    ("rmbench", "rmbench", 3222, 0),
-    ("lamp", "lamp_writing", 70, 0),
-]
+    ("alpaca_pairs", "alpaca_pairs", 6444, 0), ("pandalm", "pandalm", 714, 68),
+    ("llmbar", "llmbar", 290, 0), ("judgebench", "judgebench", 425, 0),
+    ("rmbench", "rmbench", 3222, 0), ("lamp", "lamp_writing", 70, 0),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "folder", "pairs", "ties"), SETS)

@@ -14,15 +14,10 @@ from burnish.errors import UserError
 from burnish.records import Message, Task
 
 SETTINGS = {
-    "task.kind": "arithmetic",
-    "rewards.0.kind": "numeric",
-    "rewards.0.weight": 1.0,
-    "evaluation.part": "",
-    "evaluation.every": 0,
-    "optimiser.learning_rate": 1e-6,
-    "policy.advantage.kind": "grpo",
-    "run.name": "",
-}
+    "task.kind": "arithmetic", "rewards.0.kind": "numeric", "rewards.0.weight": 1.0,
+    "evaluation.part": "", "evaluation.every": 0, "optimiser.learning_rate": 1e-6,
+    "policy.advantage.kind": "grpo", "run.name": "",
+}  # fmt: skip
 REACH = 4.302652729749464 * 0.1 / math.sqrt(3)
 """Half of the interval around three values with a standard deviation of 0.1: t(2) sd / sqrt(3)."""
 

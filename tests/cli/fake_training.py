@@ -47,16 +47,10 @@ def started(folder: Path, done: int = 0) -> Started:
 
 def step_done(step: int, **changes: Any) -> StepDone:
     values: dict[str, Any] = {
-        "step": step,
-        "steps": 3,
-        "metrics": {k: v for k, v in metrics_of(step).items() if v is not None},
-        "useful_groups": 5,
-        "groups": 8,
-        "seconds": 0.5,
-        "tokens_per_s": 812.4,
-        "remaining_s": 130.0,
-        "reused": False,
-    }
+        "step": step, "steps": 3,
+        "metrics": {k: v for k, v in metrics_of(step).items() if v is not None}, "useful_groups": 5,
+        "groups": 8, "seconds": 0.5, "tokens_per_s": 812.4, "remaining_s": 130.0, "reused": False,
+    }  # fmt: skip
     return StepDone(**(values | changes))
 
 

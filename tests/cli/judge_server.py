@@ -71,12 +71,9 @@ def _said(text: str) -> dict[str, Any]:
     }
     usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
     return {
-        "id": "x",
-        "object": "chat.completion",
-        "model": "scripted",
-        "choices": [choice],
+        "id": "x", "object": "chat.completion", "model": "scripted", "choices": [choice],
         "usage": usage,
-    }
+    }  # fmt: skip
 
 
 def winner(letter: str) -> str:

@@ -20,13 +20,9 @@ from burnish.store import RunStore, StoredSample
 
 STEPS = 4
 CONFIG = {
-    "steps": 5,
-    "model.path": "tiny",
-    "task.kind": "arithmetic",
-    "rollout.prompts": 2,
-    "rollout.samples": 2,
-    "run.seed": 7,
-}
+    "steps": 5, "model.path": "tiny", "task.kind": "arithmetic", "rollout.prompts": 2,
+    "rollout.samples": 2, "run.seed": 7,
+}  # fmt: skip
 ORIGINS = {**dict.fromkeys(CONFIG, "grpo.toml:3"), "run.seed": "command line"}
 
 
@@ -47,21 +43,12 @@ def make_run(folder: Path, *, status: str | None = "finished") -> Path:
 def metrics_of(step: int) -> dict[str, float | None]:
     """The numbers of one step, under the names that training gives them."""
     return {
-        "groups/useful": 1.0,
-        "groups/total": 2.0,
-        "reward/total": 0.2 + 0.1 * step,
-        "reward/correct/mean": 0.1 * step,
-        "reward/format/mean": 1.0,
-        "length/mean": 8.0 - step,
-        "length/truncated_share": 0.0,
-        "loss/surrogate": -0.01,
-        "loss/total": -0.01,
-        "policy/entropy": 1.5 - 0.1 * step,
-        "policy/clipped_share": 0.0,
-        "optimiser/gradient_norm": 0.7,
-        "status/ok": 0.75,
-        "status/timeout": 0.25,
-    }
+        "groups/useful": 1.0, "groups/total": 2.0, "reward/total": 0.2 + 0.1 * step,
+        "reward/correct/mean": 0.1 * step, "reward/format/mean": 1.0, "length/mean": 8.0 - step,
+        "length/truncated_share": 0.0, "loss/surrogate": -0.01, "loss/total": -0.01,
+        "policy/entropy": 1.5 - 0.1 * step, "policy/clipped_share": 0.0,
+        "optimiser/gradient_norm": 0.7, "status/ok": 0.75, "status/timeout": 0.25,
+    }  # fmt: skip
 
 
 def make_sample(step: int, index: int) -> StoredSample:

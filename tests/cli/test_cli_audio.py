@@ -22,13 +22,9 @@ from burnish.media import encode_sound, read_sound, write_sound
 from burnish.models.audio_tokenizer import new_representation, new_tokenizer, open_tokenizer
 
 SIZES: dict[str, Any] = {
-    "sampling_rate": 2000,
-    "n_fft": 32,
-    "frame_hop": 16,
-    "strides": [2],
-    "hidden_size": 16,
+    "sampling_rate": 2000, "n_fft": 32, "frame_hop": 16, "strides": [2], "hidden_size": 16,
     "latent_size": 6,
-}
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -147,12 +143,9 @@ def test_hostile_sounds_get_one_line(
 
 def test_hostile_latents_and_folders_get_one_line(typed: Type, model: Path, tmp_path: Path) -> None:
     about = {
-        "z": np.zeros((3, 6), np.float16),
-        "sr": 2000,
-        "frame_rate": 62.5,
-        "bottleneck": "norm+noise",
-        "samples": 90,
-    }
+        "z": np.zeros((3, 6), np.float16), "sr": 2000, "frame_rate": 62.5,
+        "bottleneck": "norm+noise", "samples": 90,
+    }  # fmt: skip
     for name, changed in {
         "other": {"z": np.zeros((3, 9), np.float16)},
         "nan": {"z": np.full((3, 6), np.nan, np.float16)},

@@ -291,14 +291,8 @@ def test_rmbench_and_rewardbench2_with_a_rating_judge(typed: Type, tmp_path: Pat
 
     with JudgeServer(by_words) as server:
         words = (
-            "--with",
-            "point",
-            "--model",
-            server.model,
-            "--json",
-            "--out",
-            tmp_path / "o.jsonl",
-        )
+            "--with", "point", "--model", server.model, "--json", "--out", tmp_path / "o.jsonl",
+        )  # fmt: skip
         done = typed("bench", "rmbench", "--data", path, *words)
         (judge,) = json.loads(done.out)["judges"]
         assert (judge["styles"]["easy"], judge["styles"]["normal"], judge["styles"]["hard"]) == (
@@ -307,26 +301,17 @@ def test_rmbench_and_rewardbench2_with_a_rating_judge(typed: Type, tmp_path: Pat
             0,
         )
         best = {
-            "id": "x",
-            "prompt": "p",
-            "subset": "Focus",
-            "chosen": ["a b c d"],
+            "id": "x", "prompt": "p", "subset": "Focus", "chosen": ["a b c d"],
             "rejected": ["a", "b", "c"],
-        }
+        }  # fmt: skip
         tied = {
-            "id": "tied:1",
-            "prompt": "p",
-            "subset": "Ties",
-            "chosen": ["a b c", "d e f"],
+            "id": "tied:1", "prompt": "p", "subset": "Ties", "chosen": ["a b c", "d e f"],
             "rejected": ["a"],
-        }
+        }  # fmt: skip
         ref = {
-            "id": "ref:1",
-            "prompt": "p",
-            "subset": "Ties",
-            "chosen": ["a b c d"],
+            "id": "ref:1", "prompt": "p", "subset": "Ties", "chosen": ["a b c d"],
             "rejected": ["a"],
-        }
+        }  # fmt: skip
         path = rows(tmp_path / "rb.jsonl", best, tied, ref)
         done = typed("bench", "rewardbench2", "--data", path, *words)
     (judge,) = json.loads(done.out)["judges"]

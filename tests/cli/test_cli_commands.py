@@ -44,17 +44,9 @@ for line in json.loads(sys.argv[1]):
 print(json.dumps(found))
 """
 SLOW = (
-    "torch",
-    "numpy",
-    "anyio",
-    "rich.live",
-    "burnish.bench",
-    "burnish.config.schema",
-    "burnish.lm",
-    "burnish.policy",
-    "burnish.rewards",
-    "burnish.training",
-)
+    "torch", "numpy", "anyio", "rich.live", "burnish.bench", "burnish.config.schema", "burnish.lm",
+    "burnish.policy", "burnish.rewards", "burnish.training",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -14,17 +14,10 @@ from burnish.records import Author, Message, Reward, Span, Status, Task, Traject
 from burnish.store import RunStore, StoredSample
 
 CONFIG = {
-    "steps": 4,
-    "task.kind": "arithmetic",
-    "rewards.0.kind": "numeric",
-    "rewards.0.name": "right",
-    "rewards.0.weight": 1.0,
-    "evaluation.part": "",
-    "evaluation.max_tokens": 0,
-    "rollout.max_tokens": 16,
-    "optimiser.learning_rate": 1e-5,
-    "run.name": "x",
-}
+    "steps": 4, "task.kind": "arithmetic", "rewards.0.kind": "numeric", "rewards.0.name": "right",
+    "rewards.0.weight": 1.0, "evaluation.part": "", "evaluation.max_tokens": 0,
+    "rollout.max_tokens": 16, "optimiser.learning_rate": 1e-5, "run.name": "x",
+}  # fmt: skip
 
 Marks = dict[str, float | None]
 
@@ -122,12 +115,8 @@ def test_answers_that_changed_show_their_first_lines_and_steer_nothing(
     lines = [line.rstrip() for line in shown.splitlines()]
     start = lines.index("p02  0.000 -> 1.000  What is p02?")
     assert lines[start + 1 : start + 6] == [
-        "  A  mark 0.0",
-        "  B  one\\x1b[2J",
-        "      two",
-        "     three",
-        "     …",
-    ]
+        "  A  mark 0.0", "  B  one\\x1b[2J", "      two", "     three", "     …",
+    ]  # fmt: skip
     assert lines[lines.index("p03  0.000 -> 1.000  What is p03?") + 2] == "  B  (blank)"
     assert "prompts that changed most, of 6 that changed" in lines
     assert "p05  " not in shown
@@ -227,13 +216,9 @@ def test_two_real_runs(typed: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         zip(("value", "low", "high", "size"), score, strict=True)
     )
     assert set(found["curves"]) == {
-        "reward/total",
-        "policy/entropy",
-        "policy/clipped_share",
-        "length/mean",
-        "groups/useful",
+        "reward/total", "policy/entropy", "policy/clipped_share", "length/mean", "groups/useful",
         "time/step_s",
-    }
+    }  # fmt: skip
     start = json.loads(typed("compare", "still", "moving", "--step", 0, "--json").out)
     assert all(pair["answer_a"] == pair["answer_b"] for pair in start["prompts"])
     assert start["test"]["p_value"] == 1.0

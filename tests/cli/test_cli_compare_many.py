@@ -22,13 +22,10 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "words",
     [
-        ["small-sweep"],
-        ["{runs}/small-sweep.sweep.json"],
-        ["slow-*", "fast-*"],
-        ["{runs}/slow-?", "fast-0", "fast-1", "fast-2"],
-        ["small-sweep", "slow-*"],
+        ["small-sweep"], ["{runs}/small-sweep.sweep.json"], ["slow-*", "fast-*"],
+        ["{runs}/slow-?", "fast-0", "fast-1", "fast-2"], ["small-sweep", "slow-*"],
     ],
-)
+)  # fmt: skip
 def test_runs_by_sweep_pattern_and_name(typed: Type, many: Path, words: list[str]) -> None:
     given = [word.format(runs=many) for word in words]
     found = json.loads(typed("compare", *given, "--runs", many, "--json").out)

@@ -78,14 +78,9 @@ def test_evidence_that_cannot_be_read_is_counted_in_what_is_printed(
     assert counts["reason"].startswith("the evidence could not be read: an image of 3 bytes")
     del counts["reason"]
     assert counts == {
-        "responses": 3,
-        "gate_open": 1,
-        "no_facts": 1,
-        "supported": 1,
-        "contradicted": 0,
-        "unknown": 1,
-        "unchecked": 1,
-    }
+        "responses": 3, "gate_open": 1, "no_facts": 1, "supported": 1, "contradicted": 0,
+        "unknown": 1, "unchecked": 1,
+    }  # fmt: skip
     done = typed(*words)
     said = " ".join(done.out.split())
     assert "premises 1 supported, 0 contradicted, 1 unknown, 1 unchecked" in said

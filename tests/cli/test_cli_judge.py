@@ -23,13 +23,10 @@ PAIRS = (
     {"id": "sum", "prompt": "3 + 4?", "a": "It is good: 7.", "b": "It is 8.", "winner": "a"},
     {"id": "capital", "prompt": "France?", "chosen": "good: Paris", "rejected": "Rome"},
     {
-        "id": "poem",
-        "prompt": "Rain?",
-        "a": "I cannot.",
-        "b": "good: drops on glass",
+        "id": "poem", "prompt": "Rain?", "a": "I cannot.", "b": "good: drops on glass",
         "note": "SECRET",
     },
-)
+)  # fmt: skip
 
 
 def fair(prompt: str) -> str:
@@ -409,14 +406,11 @@ def test_an_anchor_makes_a_pair_judge_score_single_responses(typed: Type, tmp_pa
 @pytest.mark.parametrize(
     "body",
     [
-        b"<!doctype html><title>Sign in</title>",
-        b"",
-        b"[]",
-        b'{"error": {"message": "model is loading"}}',
-        b'{"model": "scripted", "choices": []}',
+        b"<!doctype html><title>Sign in</title>", b"", b"[]",
+        b'{"error": {"message": "model is loading"}}', b'{"model": "scripted", "choices": []}',
     ],
     ids=["page", "empty", "list", "error", "no-choices"],
-)
+)  # fmt: skip
 def test_a_reply_that_no_model_wrote_is_trouble_outside(
     typed: Type, pairs: Path, monkeypatch: pytest.MonkeyPatch, body: bytes
 ) -> None:

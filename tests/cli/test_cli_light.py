@@ -72,17 +72,12 @@ def test_import_takes_less_than_a_sixth_of_a_second_of_a_quick_machine() -> None
 
 
 LIGHT = [
-    ["--help"],
-    ["--version"],
-    ["train", "--help"],
-    ["methods"],
-    ["runs", "--runs", "{runs}"],
+    ["--help"], ["--version"], ["train", "--help"], ["methods"], ["runs", "--runs", "{runs}"],
     ["show", "grpo-abc", "--runs", "{runs}"],
     ["show", "grpo-abc", "--step", "1", "--runs", "{runs}"],
     ["show", "grpo-abc", "--sample", "1/train/0", "--runs", "{runs}"],
-    ["export", "grpo-abc", "{file}", "--runs", "{runs}"],
-    ["train", "tiny", "--print-config"],
-]
+    ["export", "grpo-abc", "{file}", "--runs", "{runs}"], ["train", "tiny", "--print-config"],
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -29,22 +29,9 @@ Effect: a second one is not read
 <!-- /figures -->
 """
 METHODS = (
-    "afrl",
-    "brpo",
-    "clipo",
-    "dapo",
-    "dr_grpo",
-    "etr",
-    "gd2po",
-    "gdpo",
-    "genrm",
-    "grpo",
-    "gspo",
-    "medalign",
-    "openrs",
-    "quarkmedbench",
-    "skill_rm",
-)
+    "afrl", "brpo", "clipo", "dapo", "dr_grpo", "etr", "gd2po", "gdpo", "genrm", "grpo", "gspo",
+    "medalign", "openrs", "quarkmedbench", "skill_rm",
+)  # fmt: skip
 
 
 @pytest.fixture

@@ -84,15 +84,8 @@ def test_step_shows_each_answer_with_reward_parts_and_advantage(typed: Type, run
     assert "useful groups 1/2" in shown
     right = next(line for line in shown.splitlines() if line.startswith("train-3-1-1"))
     assert right.split() == [
-        "train-3-1-1",
-        "1.000",
-        "correct",
-        "1.000,",
-        "format",
-        "1.000",
-        "+0.707",
-        "2",
-    ]
+        "train-3-1-1", "1.000", "correct", "1.000,", "format", "1.000", "+0.707", "2",
+    ]  # fmt: skip
     failed = next(line for line in shown.splitlines() if line.startswith("train-3-2-2"))
     assert failed.split() == ["train-3-2-2", "timeout", "0", "(empty)"]
 

@@ -139,16 +139,10 @@ ROW = {"seconds": 1.0, "speech_s": 1.0, "speakers": 1, "overlap": 0.0, "snr_db":
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"seconds": "x"},
-        {"speech_s": -1.0},
-        {"speakers": "two"},
-        {"speakers": 1.5},
-        {"overlap": 7},
-        {"snr_db": "loud"},
-        {"words": "yes"},
-        {"file": 3},
+        {"seconds": "x"}, {"speech_s": -1.0}, {"speakers": "two"}, {"speakers": 1.5},
+        {"overlap": 7}, {"snr_db": "loud"}, {"words": "yes"}, {"file": 3},
     ],
-)
+)  # fmt: skip
 def test_a_label_whose_values_lie_is_refused_with_its_line(typed, tmp_path, wrong):
     write_sound(tmp_path / "b.wav", [0.0] * 1600, 16000)
     row = {"file": str(tmp_path / "b.wav"), **ROW}

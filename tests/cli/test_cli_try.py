@@ -139,12 +139,8 @@ def test_an_experts_answer_is_tried_at_another_prompt_too() -> None:
     )
     lines = script_for(task, ["answer"], misplaced="so: 9")
     assert [line.label for line in lines] == [
-        "expert",
-        "misplaced",
-        "label alone",
-        "wrong",
-        "empty",
-    ]
+        "expert", "misplaced", "label alone", "wrong", "empty",
+    ]  # fmt: skip
     assert lines[1].text == "so: 9"
     same = script_for(task, ["answer"], misplaced="so: 7")
     assert [line.label for line in same] == ["expert", "label alone", "wrong", "empty"]

@@ -88,18 +88,12 @@ def test_a_run_is_weighed_by_its_own_settings_and_categories(typed: Type, tmp_pa
     first = [total(1, 0), total(0, -1, "red line"), total(2, -1, "red line"), total(3, None)]
     then = [total(5, 0), total(0, -1, "no referral"), total(2, -1), total(3, 0)]
     config = {
-        "rewards.0.kind": "function",
-        "rewards.0.path": "mine.py:points",
-        "rewards.0.category": "knowledge",
-        "rewards.1.kind": "numeric",
-        "rewards.1.name": "safe",
-        "rewards.1.category": "safety",
-        "policy.shaping.0.kind": "reference_frozen",
-        "policy.shaping.0.clip": 2.0,
-        "policy.weights.kind": "tri_factor",
-        "policy.weights.severity.safe": 3.0,
-        "policy.weights.threshold.safe": -0.5,
-    }
+        "rewards.0.kind": "function", "rewards.0.path": "mine.py:points",
+        "rewards.0.category": "knowledge", "rewards.1.kind": "numeric", "rewards.1.name": "safe",
+        "rewards.1.category": "safety", "policy.shaping.0.kind": "reference_frozen",
+        "policy.shaping.0.clip": 2.0, "policy.weights.kind": "tri_factor",
+        "policy.weights.severity.safe": 3.0, "policy.weights.threshold.safe": -0.5,
+    }  # fmt: skip
     make_run(tmp_path / "med", [first, then], config)
     shown = typed("reward", "weigh", "med", "--runs", tmp_path, "--json")
     record = json.loads(shown.out)
@@ -219,16 +213,12 @@ def test_asked_for_late_steps_the_weights_are_those_of_the_whole_run(
 
 def test_what_of_the_recipe_is_not_followed_is_named(typed: Type, tmp_path: Path) -> None:
     config = {
-        "policy.shaping.0.kind": "overlong_penalty",
-        "policy.shaping.0.limit": 9,
-        "policy.shaping.0.buffer": 3,
-        "policy.shaping.1.kind": "reference_frozen",
-        "policy.advantage.kind": "normalise_then_sum",
-        "policy.select.kind": "function",
-        "policy.select.path": "mine.py:pick",
-        "policy.post_scale.kind": "batch_whiten",
+        "policy.shaping.0.kind": "overlong_penalty", "policy.shaping.0.limit": 9,
+        "policy.shaping.0.buffer": 3, "policy.shaping.1.kind": "reference_frozen",
+        "policy.advantage.kind": "normalise_then_sum", "policy.select.kind": "function",
+        "policy.select.path": "mine.py:pick", "policy.post_scale.kind": "batch_whiten",
         "policy.trust_region.kind": "of another version",
-    }
+    }  # fmt: skip
     make_run(tmp_path / "med", [[total(i, -i % 2) for i in range(4)]], config)
     shown = typed("reward", "weigh", "med", "--runs", tmp_path)
     assert (

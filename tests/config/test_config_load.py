@@ -102,25 +102,14 @@ def test_defaults_file_and_words_each_leave_their_mark(file: Path) -> None:
         parts=(Part("a"), Part("b", 0.25)),
     )
     assert resolved.origins == {
-        "task.kind": "grpo.toml:5",
-        "task.level": "default",
-        "task.operators": "grpo.toml:6",
-        "steps": "grpo.toml:2",
-        "name": "default",
-        "quiet": "default",
-        "optimiser.learning_rate": "grpo.toml:12",
-        "optimiser.schedule": "command line",
-        "optimiser.warmup": "default",
-        "optimiser.note": "grpo.toml:13",
-        "fallback.kind": "default",
-        "fallback.level": "default",
-        "fallback.operators": "default",
-        "parts.0.name": "grpo.toml:19",
-        "parts.0.weight": "default",
-        "parts.1.name": "grpo.toml:22",
-        "parts.1.weight": "command line",
-        "limit": "default",
-    }
+        "task.kind": "grpo.toml:5", "task.level": "default", "task.operators": "grpo.toml:6",
+        "steps": "grpo.toml:2", "name": "default", "quiet": "default",
+        "optimiser.learning_rate": "grpo.toml:12", "optimiser.schedule": "command line",
+        "optimiser.warmup": "default", "optimiser.note": "grpo.toml:13", "fallback.kind": "default",
+        "fallback.level": "default", "fallback.operators": "default",
+        "parts.0.name": "grpo.toml:19", "parts.0.weight": "default", "parts.1.name": "grpo.toml:22",
+        "parts.1.weight": "command line", "limit": "default",
+    }  # fmt: skip
     assert resolved.flat().keys() == resolved.origins.keys()
 
 
@@ -142,24 +131,17 @@ def test_words_reach_into_a_list_that_is_the_default() -> None:
 @pytest.mark.parametrize(
     ("word", "key", "value"),
     [
-        ("steps=7", "steps", 7),
-        ("optimiser.learning_rate=2e-5", "optimiser.learning_rate", 2e-5),
+        ("steps=7", "steps", 7), ("optimiser.learning_rate=2e-5", "optimiser.learning_rate", 2e-5),
         ("optimiser = {schedule = 'cosine'}", "optimiser.schedule", "cosine"),
-        ("name=two words", "name", "two words"),
-        ("name=data/x.jsonl", "name", "data/x.jsonl"),
-        ("name='12'", "name", "12"),
-        ("name=a=b", "name", "a=b"),
-        ("name=", "name", ""),
-        ("name=\n", "name", "\n"),
-        ("name=1\nsteps = 3", "name", "1\nsteps = 3"),
-        ("quiet=true", "quiet", True),
-        ('task.operators=["*", "/"]', "task.operators", ["*", "/"]),
-        ("task.operators.0=*", "task.operators", ["*", "-"]),
-        ("limit=-inf", "limit", "-inf"),
+        ("name=two words", "name", "two words"), ("name=data/x.jsonl", "name", "data/x.jsonl"),
+        ("name='12'", "name", "12"), ("name=a=b", "name", "a=b"), ("name=", "name", ""),
+        ("name=\n", "name", "\n"), ("name=1\nsteps = 3", "name", "1\nsteps = 3"),
+        ("quiet=true", "quiet", True), ('task.operators=["*", "/"]', "task.operators", ["*", "/"]),
+        ("task.operators.0=*", "task.operators", ["*", "-"]), ("limit=-inf", "limit", "-inf"),
         ("optimiser.warmup=none", "optimiser.warmup", None),
         ('parts=[{name="z"}]', "parts.0.name", "z"),
     ],
-)
+)  # fmt: skip
 def test_words_are_toml_or_else_text(file: Path, word: str, key: str, value: object) -> None:
     resolved = load(Settings, file, [word])
     assert resolved.flat()[key] == value

@@ -39,12 +39,8 @@ ANYTHING = st.recursive(
     SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=4
 )
 PLAIN: dict[Any, st.SearchStrategy[Any]] = {
-    str: st.text(),
-    bool: st.booleans(),
-    Any: ANYTHING,
-    object: ANYTHING,
-    type(None): st.none(),
-}
+    str: st.text(), bool: st.booleans(), Any: ANYTHING, object: ANYTHING, type(None): st.none(),
+}  # fmt: skip
 
 
 def values(annotation: Any) -> st.SearchStrategy[Any]:

@@ -207,26 +207,20 @@ def test_a_mistake_of_the_words_is_told_at_the_words(
             "'policy.trust_region.low'?",
         ),
         (
-            "tau = 0.8",
-            "taau = 0.8",
-            ["policy.select.kind=all"],
+            "tau = 0.8", "taau = 0.8", ["policy.select.kind=all"],
             "own.toml:14: unknown key 'policy.select.taau' for kind 'all'. It takes no keys.",
         ),
         # Words for other tables have no part in it.
         (
-            "tau = 0.8",
-            "tau = 8.0",
-            ["policy.trust_region.low=0.3", "steps=3"],
+            "tau = 0.8", "tau = 8.0", ["policy.trust_region.low=0.3", "steps=3"],
             "own.toml:14: policy.select.tau is 8.0; expected a number from 0 to 1.",
         ),
         (
-            'kind = "snr_conflict"',
-            'kind = ["snr_conflict"]',
-            ["policy.select.kind=all"],
+            'kind = "snr_conflict"', 'kind = ["snr_conflict"]', ["policy.select.kind=all"],
             "own.toml:14: unknown key 'policy.select.tau' for kind 'all'. It takes no keys.",
         ),
     ],
-)
+)  # fmt: skip
 def test_a_mistake_of_the_file_is_told_at_its_line(
     recipe: Path, good: str, bad: str, words: list[str], line: str
 ) -> None:

@@ -42,12 +42,9 @@ def test_smoothed_is_a_trailing_mean():
 
 def _step(done, tokens=None, score=None, reward=None, entropy=None):
     return {
-        "done": done,
-        "trained_tokens": tokens,
-        "score": score,
-        "reward/total": reward,
+        "done": done, "trained_tokens": tokens, "score": score, "reward/total": reward,
         "policy/entropy": entropy,
-    }
+    }  # fmt: skip
 
 
 def test_scores_are_read_at_the_thriftiest_arm_s_tokens():

@@ -55,11 +55,8 @@ def test_the_earliest_stage_of_all_names_comes_first():
     after = {"recipes": {"a": flow("x", 1.1), "b": flow("y", 1.1), "d": flow("x", 1.0)}}
     found = differences(before, after)
     assert [(one.name, one.at) for one in found] == [
-        ("b", "step 0: tokens"),
-        ("a", "step 0, losses"),
-        ("c", "runs"),
-        ("d", "runs"),
-    ]
+        ("b", "step 0: tokens"), ("a", "step 0, losses"), ("c", "runs"), ("d", "runs"),
+    ]  # fmt: skip
     nearly = {"recipes": {"a": flow("x", 1.0 + 1e-7)}}
     assert [
         one.what for one in differences({"recipes": {"a": before["recipes"]["a"]}}, nearly)

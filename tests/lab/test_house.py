@@ -23,13 +23,10 @@ lab = { lines = 0, nodes = 1 }
 @pytest.fixture
 def house(tmp_path: Path) -> Path:
     files = {
-        "src/burnish/__init__.py": ONE_NODE,
-        "src/burnish/policy/__init__.py": ONE_NODE,
-        "src/burnish/policy/deep/etr.py": THREE_NODES,
-        "tests/test_etr.py": THREE_NODES,
-        "lab/toy.py": "",
-        "pyproject.toml": CEILINGS,
-    }
+        "src/burnish/__init__.py": ONE_NODE, "src/burnish/policy/__init__.py": ONE_NODE,
+        "src/burnish/policy/deep/etr.py": THREE_NODES, "tests/test_etr.py": THREE_NODES,
+        "lab/toy.py": "", "pyproject.toml": CEILINGS,
+    }  # fmt: skip
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)

@@ -13,15 +13,11 @@ def played(text: str, claims: list[tuple[str, list[str | None]]], facts: dict[st
     task = Task("t", (Message("user", "q"),), {"town": "Arlen", "facts": facts})
     traced = [
         {
-            "question": f"How many {thing} does Arlen have?",
-            "answer": "1",
-            "checks": checks,
-            "vote": 1,
-            "holds": True,
-            "by_heart": None,
+            "question": f"How many {thing} does Arlen have?", "answer": "1", "checks": checks,
+            "vote": 1, "holds": True, "by_heart": None,
         }
         for thing, checks in claims
-    ]
+    ]  # fmt: skip
     info = {"march": {"claims": traced}}
     return task, Trajectory("t.0", "t", "t.solver", (), text, role="solver", info=info)
 

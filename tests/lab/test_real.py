@@ -173,16 +173,10 @@ def test_every_recipe_runs_two_steps(name, data, tmp_path):
     settings = {
         "task.path": data / Path(table["path"]).name,
         "task.held_out.path": data / Path(table["held_out"]["path"]).name,
-        "model": '{ path = "tiny", device = "cpu", threads = 1 }',
-        "steps": 2,
-        "stages.0.steps": 2,
-        "stages.0.train.batch": 2,
-        "rollout.prompts": 2,
-        "rollout.samples": 4,
-        "rollout.max_tokens": 10,
-        "evaluation.prompts": 3,
-        "evaluation.every": 1,
-    }
+        "model": '{ path = "tiny", device = "cpu", threads = 1 }', "steps": 2, "stages.0.steps": 2,
+        "stages.0.train.batch": 2, "rollout.prompts": 2, "rollout.samples": 4,
+        "rollout.max_tokens": 10, "evaluation.prompts": 3, "evaluation.every": 1,
+    }  # fmt: skip
     if name == "search":
         settings |= {"curriculum.pool": 6, "curriculum.samples": 2}
     words = [f"{key}={value}" for key, value in settings.items()]

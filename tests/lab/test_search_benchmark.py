@@ -42,12 +42,8 @@ def test_the_engines_find_the_same_passage(search, tmp_path) -> None:
     for engine in ("burnish", "bm25s"):
         for step in ("build", "query"):
             command = [
-                sys.executable,
-                str(ROOT / "lab/benchmarks/search.py"),
-                "child",
-                engine,
-                step,
-            ]
+                sys.executable, str(ROOT / "lab/benchmarks/search.py"), "child", engine, step,
+            ]  # fmt: skip
             command += [str(file), str(queries), str(tmp_path / engine)]
             done = subprocess.run(command, capture_output=True, text=True, check=True)
         told = json.loads(done.stdout.splitlines()[-1])

@@ -36,13 +36,8 @@ def in_this_process(monkeypatch):
 def test_quick_run_writes_raw_numbers_and_figures_made_of_them(tmp_path, in_this_process, capsys):
     out = tmp_path / "out.json"
     words = [
-        "--quick",
-        "--parts",
-        "generation,tail,step,memory",
-        "--without-trl",
-        "--json",
-        str(out),
-    ]
+        "--quick", "--parts", "generation,tail,step,memory", "--without-trl", "--json", str(out),
+    ]  # fmt: skip
     assert speed.main(words) == 0
     done = capsys.readouterr()
     report = json.loads(out.read_text())

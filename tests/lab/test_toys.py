@@ -127,11 +127,8 @@ def test_results_are_four_files_with_every_arm_and_seed(tmp_path):
     runs = {(toy.name, a.name, s): run_toy(toy, a, s, steps=2) for a in toy.arms for s in (0, 1)}
     text = write_toys("clipo", [toy], runs, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "toy_curves.csv",
-        "toy_curves.png",
-        "toy_runs.csv",
-        "toy_table.md",
-    ]
+        "toy_curves.csv", "toy_curves.png", "toy_runs.csv", "toy_table.md",
+    ]  # fmt: skip
     with (tmp_path / "toy_runs.csv").open() as stream:
         rows = list(csv.DictReader(stream))
     assert {(row["arm"], row["seed"]) for row in rows} == {(a, str(s)) for _, a, s in runs}

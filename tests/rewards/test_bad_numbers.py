@@ -76,12 +76,8 @@ def test_nothing_is_no_reference_and_no_response():
 def test_a_half_counts_as_a_half():
     assert score_from_counts((2.5, 5)) == 0.5
     assert score_from_counts([(3, 4), ("3", 4), (None, 4), (NAN, 4), (-1, 4)]) == [
-        0.75,
-        0.75,
-        None,
-        None,
-        None,
-    ]
+        0.75, 0.75, None, None, None,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("pair", [(0.55, 0.6), (0.6, 0.55), (0.95, 1.0), (0.3, 0.35), (0.1, 0.15)])
@@ -108,19 +104,10 @@ def test_a_gold_label_is_one_of_the_letters():
 @pytest.mark.parametrize(
     ("text", "grade"),
     [
-        ("2", 2),
-        ("2.", 2),
-        ("2. Because", 2),
-        ("2, because", 2),
-        ("2分", 2),
-        ("2.5", None),
-        ("2,5", None),
-        ("2/3", None),
-        ("2-1", None),
-        ("2%", None),
-        ("20", None),
+        ("2", 2), ("2.", 2), ("2. Because", 2), ("2, because", 2), ("2分", 2), ("2.5", None),
+        ("2,5", None), ("2/3", None), ("2-1", None), ("2%", None), ("20", None),
     ],
-)
+)  # fmt: skip
 def test_a_number_that_goes_on_is_no_grade(text, grade):
     assert leading_grade(text, ["0", "1", "2"]) == grade
 
@@ -128,18 +115,12 @@ def test_a_number_that_goes_on_is_no_grade(text, grade):
 @pytest.mark.parametrize(
     ("reference", "text", "stands"),
     [
-        ("北京", "答案是北京。", True),
-        ("4", "一共有4个。", True),
-        ("4", "一共有14个。", False),
-        ("4", "一共有4.5个。", False),
-        ("四", "一共有十四个", False),
-        ("四", "一共有四个", True),
-        ("GDP", "中国GDP增长", True),
-        ("ラン", "フランス", False),
-        ("東京", "東京です", True),
+        ("北京", "答案是北京。", True), ("4", "一共有4个。", True), ("4", "一共有14个。", False),
+        ("4", "一共有4.5个。", False), ("四", "一共有十四个", False), ("四", "一共有四个", True),
+        ("GDP", "中国GDP增长", True), ("ラン", "フランス", False), ("東京", "東京です", True),
         ("cat", "concatenate", False),
     ],
-)
+)  # fmt: skip
 def test_whole_tokens_are_found_between_letters_without_blanks(reference, text, stands):
     assert reference_match((reference, [text, "别的"])) == ("A" if stands else "inconclusive")
     if "." not in text:  # the words of SQuAD have no punctuation

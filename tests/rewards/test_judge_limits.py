@@ -70,11 +70,8 @@ def test_the_judge_of_versus_has_all_four_limits(kind):
     own = {"with": "direct", "model": "http://127.0.0.1:9/v1#m"}
     own = own if kind == "judge" else {"url": "http://127.0.0.1:9/v1", "model": "m"}
     limits = {
-        "requests_per_minute": 3.0,
-        "tokens_per_minute": 4000.0,
-        "retries": 1,
-        "hedge_after_s": 2.0,
-    }
+        "requests_per_minute": 3.0, "tokens_per_minute": 4000.0, "retries": 1, "hedge_after_s": 2.0,
+    }  # fmt: skip
     table = {"kind": "versus", "judge": {"kind": kind, **own, **limits}}
     judge = build(msgspec.convert(table, RewardConfig)).judge
     lm = judge.scorer.judge.lm if kind == "judge" else judge.model.lm

@@ -55,21 +55,11 @@ def test_point_and_list_judges_stand_as_they_are():
 
 def test_settings_reach_the_judge(tmp_path):
     table = {
-        "with": "point",
-        "model": "http://127.0.0.1:9/v1#judge",
-        "temperature": 0.7,
-        "max_tokens": 77,
-        "seed": 3,
-        "repairs": 0,
-        "deadline_s": 9.0,
-        "cache": "replies.sqlite",
-        "record": "judge.jsonl",
-        "budget": {"calls": 10, "usd": 2.0},
-        "concurrency": 5,
-        "requests_per_minute": 60,
-        "tokens_per_minute": 9000,
-        "prompt_usd": 1.0,
-    }
+        "with": "point", "model": "http://127.0.0.1:9/v1#judge", "temperature": 0.7,
+        "max_tokens": 77, "seed": 3, "repairs": 0, "deadline_s": 9.0, "cache": "replies.sqlite",
+        "record": "judge.jsonl", "budget": {"calls": 10, "usd": 2.0}, "concurrency": 5,
+        "requests_per_minute": 60, "tokens_per_minute": 9000, "prompt_usd": 1.0,
+    }  # fmt: skip
     judge = build(config(**table), base=tmp_path).judge
     assert (judge.name, judge.sampling.temperature, judge.sampling.max_tokens) == ("judge", 0.7, 77)
     assert (judge.seed, judge.repairs, judge.deadline_s) == (3, 0, 9.0)

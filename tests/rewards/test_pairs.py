@@ -27,24 +27,16 @@ def test_scores_written_out_are_read_back(a, b, before):
         ("<scores>7.5, 6</scores>", [7.5, 6.0]),
         ("<scores> 10 ,\n0.0 </scores> done.", [10.0, 0.0]),
         ("draft <scores>1, 2</scores>, no: <scores>8, 3</scores>", [8.0, 3.0]),
-        ("<SCORES>8,3</SCORES>", [8.0, 3.0]),
-        ("<scores><scores>4, 5</scores>", [4.0, 5.0]),
-        ("<scores>.5, 5.</scores>", [0.5, 5.0]),
-        ("", None),
-        ("7, 8", None),
-        ("<scores>7</scores>", None),
-        ("<scores>7, 8, 9</scores>", None),
-        ("<scores>nan, 5</scores>", None),
-        ("<scores>inf, 5</scores>", None),
-        ("<scores>10.1, 5</scores>", None),
-        ("<scores>5, -1</scores>", None),
-        ("<scores>1_0, 5</scores>", None),
-        ("<scores>8/10, 5/10</scores>", None),
-        ("<scores>٥, 5</scores>", None),
-        ("<scores>7, 8", None),
+        ("<SCORES>8,3</SCORES>", [8.0, 3.0]), ("<scores><scores>4, 5</scores>", [4.0, 5.0]),
+        ("<scores>.5, 5.</scores>", [0.5, 5.0]), ("", None), ("7, 8", None),
+        ("<scores>7</scores>", None), ("<scores>7, 8, 9</scores>", None),
+        ("<scores>nan, 5</scores>", None), ("<scores>inf, 5</scores>", None),
+        ("<scores>10.1, 5</scores>", None), ("<scores>5, -1</scores>", None),
+        ("<scores>1_0, 5</scores>", None), ("<scores>8/10, 5/10</scores>", None),
+        ("<scores>٥, 5</scores>", None), ("<scores>7, 8", None),
         ("<scores>7, 8</scores> better: <scores>nine, 8</scores>", None),
     ],
-)
+)  # fmt: skip
 def test_reading_scores(text, expected):
     assert parse_pair_scores(text) == expected
 

@@ -57,17 +57,13 @@ def test_format(text, strict, loose):
 @pytest.mark.parametrize(
     ("text", "label", "reward"),
     [
-        ("<answer>1</answer>", 1, 1.0),
-        ("<answer> Response 2. </answer>", 2, 1.0),
+        ("<answer>1</answer>", 1, 1.0), ("<answer> Response 2. </answer>", 2, 1.0),
         ("<answer>1</answer>", "<answer>1</answer>", 1.0),
         ("<answer>1</answer><answer>2</answer>", 1, 1.0),  # the first block counts
-        ("<answer>1 and 2</answer>", 1, -1.0),
-        ("<answer>10</answer>", 1, -1.0),
-        ("<answer></answer>", 1, -1.0),
-        ("the better one is 2", 2, 1.0),
-        ("nothing", 2, -1.0),
+        ("<answer>1 and 2</answer>", 1, -1.0), ("<answer>10</answer>", 1, -1.0),
+        ("<answer></answer>", 1, -1.0), ("the better one is 2", 2, 1.0), ("nothing", 2, -1.0),
     ],
-)
+)  # fmt: skip
 def test_accuracy(text, label, reward):
     assert p.accuracy_reward((text, label)) == reward
     assert p.accuracy_reward([{"text": text, "label": label}]) == [reward]
@@ -80,13 +76,10 @@ def test_a_verdict_without_its_block_is_paid_only_leniently():
 @pytest.mark.parametrize(
     ("text", "choice"),
     [
-        ("first 1, then 2", 2),
-        ("<answer>1</answer> 2", 1),
-        ("<answer>1 2</answer>", None),
-        ("neither", None),
-        ("12", None),
+        ("first 1, then 2", 2), ("<answer>1</answer> 2", 1), ("<answer>1 2</answer>", None),
+        ("neither", None), ("12", None),
     ],
-)
+)  # fmt: skip
 def test_choice_of_a_proxy(text, choice):
     assert p.proxy_choice(text) == choice
     assert p.proxy_reward((text, 1)) == (1.0 if choice == 1 else -1.0)
@@ -139,66 +132,28 @@ def test_nothing_but_the_rubric_reaches_the_proxy(order, missing, inner, nested,
 @pytest.mark.parametrize(
     "sentence",
     [
-        "Response 1 is better.",
-        "The second answer is clearly superior",
-        "Answer: 2",
-        "I prefer response 2 here.",
-        "The better response is the first one.",
-        "Verdict = B",
-        "response (1) wins",
-        "1 > 2",
-        "Candidate A is right.",
-        "Response 2 is worse.",
-        "Response 1\nis better",
-        "Response no. 1 is better",
-        "2 is better.",
-        "Choose 1.",
-        "Pick 2",
-        "The winner is\n1",
-        "The better one is #2",
-        "Response １ is better",
-        "Response ① is better",
-        "Response ❷ wins",
-        "Response 1\ufe0f\u20e3 is better",
-        "Response\u00a0𝟏 is better",
-        "Ｐick ２",
-        "Response one is better",
-        "Response II is better",
-        "reply 2 wins",
-        "prefer the former",
-        "Prefer the latter.",
-        "The latter is better",
-        "response_1 is the stronger one",
-        "Response b is better",
-        "Response 1 over response 2",
-        "answer: a",
-        "Winner: **2**",
-        "The best answer is (1)",
-        "The first is better",
-        "Choose the second.",
-        "Response 1 is more accurate.",
-        "The second response is clearly less helpful",
-        "Response B seems clearer.",
+        "Response 1 is better.", "The second answer is clearly superior", "Answer: 2",
+        "I prefer response 2 here.", "The better response is the first one.", "Verdict = B",
+        "response (1) wins", "1 > 2", "Candidate A is right.", "Response 2 is worse.",
+        "Response 1\nis better", "Response no. 1 is better", "2 is better.", "Choose 1.", "Pick 2",
+        "The winner is\n1", "The better one is #2", "Response １ is better", "Response ① is better",
+        "Response ❷ wins", "Response 1\ufe0f\u20e3 is better", "Response\u00a0𝟏 is better",
+        "Ｐick ２", "Response one is better", "Response II is better", "reply 2 wins",
+        "prefer the former", "Prefer the latter.", "The latter is better",
+        "response_1 is the stronger one", "Response b is better", "Response 1 over response 2",
+        "answer: a", "Winner: **2**", "The best answer is (1)", "The first is better",
+        "Choose the second.", "Response 1 is more accurate.",
+        "The second response is clearly less helpful", "Response B seems clearer.",
         "Rеsponse 1 is bеtter.",  # Cyrillic е
         "Response А wins",  # Cyrillic А
         "Rεsponse 2 is bεtter",  # Greek ε
-        "Antwort 1 ist besser.",
-        "Die zweite Antwort ist deutlich schlechter",
-        "Bevorzuge Antwort B",
-        "Die bessere ist Antwort 2",
-        "La réponse 1 est meilleure.",
-        "La première réponse est plus précise",
-        "Choisis la réponse 2",
-        "La respuesta 2 es mejor.",
-        "La segunda respuesta es claramente peor",
-        "Elige la respuesta A",
-        "回答1更好",
-        "第二个回答更准确。",
-        "更好的是回答2",
-        "选择答案A",
-        "前者优于后者",
+        "Antwort 1 ist besser.", "Die zweite Antwort ist deutlich schlechter",
+        "Bevorzuge Antwort B", "Die bessere ist Antwort 2", "La réponse 1 est meilleure.",
+        "La première réponse est plus précise", "Choisis la réponse 2", "La respuesta 2 es mejor.",
+        "La segunda respuesta es claramente peor", "Elige la respuesta A", "回答1更好", "第二个回答更准确。",
+        "更好的是回答2", "选择答案A", "前者优于后者",
     ],
-)
+)  # fmt: skip
 def test_a_rubric_that_names_a_winner_is_found(sentence):
     rubric = f"<rubric>Facts 60%. {sentence}</rubric>"
     assert p.leaks(rubric)
@@ -350,22 +305,13 @@ def test_composition_by_weights():
 @pytest.mark.parametrize(
     ("text", "choice"),
     [
-        ("Response 2 is better: 8.1 to 7.4.", 2),
-        ("I pick 1. (score 9.2)", 1),
-        ("Response 2 wins, 10/10 to 1/10", 2),
-        ("Response 2 wins 1-0, 2–1 in the rerun", 2),
-        ("It is 1.", 1),
-        ("response-2", 2),
-        ("no.1", 1),
-        ("2, not the other", 2),
-        ("1.5", None),
-        (".2", None),
-        ("-1", None),
-        ("1,000", None),
-        ("<answer>1.5</answer>", None),
+        ("Response 2 is better: 8.1 to 7.4.", 2), ("I pick 1. (score 9.2)", 1),
+        ("Response 2 wins, 10/10 to 1/10", 2), ("Response 2 wins 1-0, 2–1 in the rerun", 2),
+        ("It is 1.", 1), ("response-2", 2), ("no.1", 1), ("2, not the other", 2), ("1.5", None),
+        (".2", None), ("-1", None), ("1,000", None), ("<answer>1.5</answer>", None),
         ("<answer>1.</answer>", 1),
     ],
-)
+)  # fmt: skip
 def test_only_a_number_of_its_own_names_a_response(text, choice):
     assert p.proxy_choice(text) == choice
     if choice is None:

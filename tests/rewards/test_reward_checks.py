@@ -65,16 +65,13 @@ def test_f1_is_symmetric_bounded_and_one_for_equal_words(a, b):
 @pytest.mark.parametrize(
     ("mode", "text", "value"),
     [
-        ("exact", "Paris", 1.0),
-        ("exact", "paris", 0.0),
+        ("exact", "Paris", 1.0), ("exact", "paris", 0.0),
         ("normalised", "The answer is PARIS.", 1.0),
-        ("normalised", "<answer> paris </answer>", 1.0),
-        ("normalised", "I say paris", 0.0),
-        ("contains", "I say paris, France", 1.0),
-        ("contains", "comparison", 0.0),
+        ("normalised", "<answer> paris </answer>", 1.0), ("normalised", "I say paris", 0.0),
+        ("contains", "I say paris, France", 1.0), ("contains", "comparison", 0.0),
         ("f1", "paris france", pytest.approx(2 / 3)),
     ],
-)
+)  # fmt: skip
 def test_match_modes(mode, text, value):
     scorer = Match(MatchConfig(mode=mode))
     assert values(score(scorer, a_task(answer=["Paris", "Lutetia"]), text)) == [value]

@@ -282,13 +282,10 @@ def test_fingerprints_follow_parts_and_settings():
     prints = [
         fingerprint(scorer)
         for scorer in (
-            Gate(a, b),
-            Gate(b, a),
-            Gate(a, b, threshold=0.5),
-            Weighted([a, b]),
+            Gate(a, b), Gate(b, a), Gate(a, b, threshold=0.5), Weighted([a, b]),
             Weighted([a, b], missing="drop"),
         )
-    ]
+    ]  # fmt: skip
     assert len(set(prints)) == len(prints)
     assert fingerprint(Gate(a, b)) == prints[0]
 

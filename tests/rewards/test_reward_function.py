@@ -112,17 +112,11 @@ def test_none_abstains_and_a_reward_is_kept_whole():
 @pytest.mark.parametrize(
     ("value", "got"),
     [
-        ("1.0", "str '1.0'"),
-        (float("nan"), "returned nan"),
-        (float("inf"), "returned inf"),
-        (-float("inf"), "returned -inf"),
-        (np.array([1.0]), "ndarray"),
-        (1 + 0j, "complex"),
-        ([1.0], "list [1.0]"),
-        ({"score": 1.0}, "dict"),
-        (10**400, "int 1000"),
+        ("1.0", "str '1.0'"), (float("nan"), "returned nan"), (float("inf"), "returned inf"),
+        (-float("inf"), "returned -inf"), (np.array([1.0]), "ndarray"), (1 + 0j, "complex"),
+        ([1.0], "list [1.0]"), ({"score": 1.0}, "dict"), (10**400, "int 1000"),
     ],
-)
+)  # fmt: skip
 def test_anything_else_stops_with_one_line(value, got):
     with pytest.raises(RewardError) as caught:
         score(from_function(lambda text: value, "gate"), a_task(), "x")

@@ -22,35 +22,16 @@ from burnish.rewards.checks.numeric import last_number, read_number
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("42", 42),
-        ("-7", -7),
-        ("+7", 7),
-        ("\u22127", -7),
-        ("1,234,567.5", Fraction("1234567.5")),
-        ("1{,}234", 1234),
-        ("12\\,000", 12000),
-        (".5", Fraction(1, 2)),
-        ("3/4", Fraction(3, 4)),
-        ("-3/4", Fraction(-3, 4)),
-        ("1 1/2", Fraction(3, 2)),
-        ("1\\frac{1}{2}", Fraction(3, 2)),
-        ("-1 \\frac12", Fraction(-3, 2)),
-        ("1\\,\\tfrac{1}{2}", Fraction(3, 2)),
-        ("1\\ 1/2", Fraction(3, 2)),
-        ("10,\\!000", 10000),
-        ("\\frac{3}{4}", Fraction(3, 4)),
-        ("-\\dfrac{3}{4}", Fraction(-3, 4)),
-        ("\\frac34", Fraction(3, 4)),
-        ("$18$", 18),
-        ("\\$18", 18),
-        ("-$5", -5),
-        ("1.5e3", 1500),
-        ("3 \\times 10^{5}", 300000),
-        ("2.5*10^-2", Fraction(1, 40)),
-        ("**12**", 12),
-        ("12.", 12),
+        ("42", 42), ("-7", -7), ("+7", 7), ("\u22127", -7), ("1,234,567.5", Fraction("1234567.5")),
+        ("1{,}234", 1234), ("12\\,000", 12000), (".5", Fraction(1, 2)), ("3/4", Fraction(3, 4)),
+        ("-3/4", Fraction(-3, 4)), ("1 1/2", Fraction(3, 2)), ("1\\frac{1}{2}", Fraction(3, 2)),
+        ("-1 \\frac12", Fraction(-3, 2)), ("1\\,\\tfrac{1}{2}", Fraction(3, 2)),
+        ("1\\ 1/2", Fraction(3, 2)), ("10,\\!000", 10000), ("\\frac{3}{4}", Fraction(3, 4)),
+        ("-\\dfrac{3}{4}", Fraction(-3, 4)), ("\\frac34", Fraction(3, 4)), ("$18$", 18),
+        ("\\$18", 18), ("-$5", -5), ("1.5e3", 1500), ("3 \\times 10^{5}", 300000),
+        ("2.5*10^-2", Fraction(1, 40)), ("**12**", 12), ("12.", 12),
     ],
-)
+)  # fmt: skip
 def test_numbers_are_read_exactly(text, value):
     assert read_number(text).value == value
 
@@ -58,20 +39,10 @@ def test_numbers_are_read_exactly(text, value):
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "twelve",
-        "1 2",
-        "1\\,2",
-        "9^9^9^9",
-        "12 apples",
-        "1/0",
-        "x=3",
-        "1e99999",
-        "9" * 401,
-        "1" * 10**6,
-        "nan",
+        "", "twelve", "1 2", "1\\,2", "9^9^9^9", "12 apples", "1/0", "x=3", "1e99999", "9" * 401,
+        "1" * 10**6, "nan",
     ],
-)
+)  # fmt: skip
 def test_what_is_not_a_readable_number_is_none(text):
     assert read_number(text) is None
 
@@ -79,16 +50,12 @@ def test_what_is_not_a_readable_number_is_none(text):
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("7 + 5 = 12", 12),
-        ("between 10-15", 15),
-        ("between 10\u201315", 15),
-        ("it costs $1,250.50 in all.", Fraction("1250.5")),
-        ("a list: 1,2,3", 3),
-        ("so -4 it is", -4),
-        ("about 3/4 of them", Fraction(3, 4)),
+        ("7 + 5 = 12", 12), ("between 10-15", 15), ("between 10\u201315", 15),
+        ("it costs $1,250.50 in all.", Fraction("1250.5")), ("a list: 1,2,3", 3),
+        ("so -4 it is", -4), ("about 3/4 of them", Fraction(3, 4)),
         ("so $1\\frac{1}{2}$ cups", Fraction(3, 2)),
     ],
-)
+)  # fmt: skip
 def test_the_last_number_of_a_sentence(text, value):
     assert last_number(text).value == value
 
@@ -116,20 +83,11 @@ def test_the_answer_is_found_where_models_put_it():
     task = a_task(answer="She has <<2*6=12>>12 left.\n#### 12")
     scorer = Numeric(NumericConfig())
     texts = [
-        "12",
-        "The answer is 12.",
-        "First 3, then \\boxed{12} (not 13)",
-        "<answer>12</answer> 99",
-        "#### 12",
-        "7 + 5 = 12",
-        "The answer is 13.",
-        "I do not know",
-        "",
-        "The answer is not obvious. So 5 + 7 = 12",
-        "The answer is 12 apples for 3 days",
-        "The answer is 3 + 9 = 12",
-        "Option a: 5, but 12",
-    ]
+        "12", "The answer is 12.", "First 3, then \\boxed{12} (not 13)", "<answer>12</answer> 99",
+        "#### 12", "7 + 5 = 12", "The answer is 13.", "I do not know", "",
+        "The answer is not obvious. So 5 + 7 = 12", "The answer is 12 apples for 3 days",
+        "The answer is 3 + 9 = 12", "Option a: 5, but 12",
+    ]  # fmt: skip
     rewards = score(scorer, task, *texts)
     assert values(rewards) == [1, 1, 1, 1, 1, 1, 0, 0, 0, 1, 1, 1, 1]
     evidence = rewards[2].evidence[0]
@@ -169,12 +127,8 @@ def test_a_text_that_only_repeats_the_question_earns_nothing(
         (
             "2",
             [
-                "\\boxed{2\\text{ cm}}",
-                "\\boxed{2 cm^2}",
-                "\\boxed{2^{\\circ}}",
-                "\\boxed{x_{1} = 2}",
-                "\\boxed{\\textbf{2}}",
-                "<answer>2 apples</answer>",
+                "\\boxed{2\\text{ cm}}", "\\boxed{2 cm^2}", "\\boxed{2^{\\circ}}",
+                "\\boxed{x_{1} = 2}", "\\boxed{\\textbf{2}}", "<answer>2 apples</answer>",
                 "\\boxed{\\text{Total} = \\$2}",
             ],
             1.0,
@@ -182,10 +136,7 @@ def test_a_text_that_only_repeats_the_question_earns_nothing(
         (
             "2",
             [
-                "\\boxed{10^{10^{2}}}",
-                "\\boxed{1 + 2}",
-                "\\boxed{2x}",
-                "\\boxed{2\\pi}",
+                "\\boxed{10^{10^{2}}}", "\\boxed{1 + 2}", "\\boxed{2x}", "\\boxed{2\\pi}",
                 "<answer>1 or 2</answer>",
             ],
             0.0,
@@ -194,7 +145,7 @@ def test_a_text_that_only_repeats_the_question_earns_nothing(
         ("3/2", ["\\boxed{1\\frac{1}{2}}", "\\boxed{1 1/2}", "\\boxed{1.5}"], 1.0),
         ("11/2", ["\\boxed{1\\frac{1}{2}}", "\\boxed{1 1/2}"], 0.0),
     ],
-)
+)  # fmt: skip
 def test_a_marked_answer_is_a_number_and_nothing_more(gold, texts, expected):
     rewards = score(Numeric(NumericConfig()), a_task(answer=gold), *texts)
     assert values(rewards) == [expected] * len(texts)
@@ -231,16 +182,10 @@ def test_several_references_are_alternatives():
 
 def test_hostile_numbers_are_refused_in_no_time():
     hostile = [
-        "9" * 1_000_000,
-        "\\boxed{" + "9" * 1_000_000 + "}",
-        "1," * 500_000 + "1",
-        "1,234" * 200_000,
-        "1 " * 5_000_000,
-        "1e999999999",
-        "-" * 1_000_000,
-        "\\frac{" * 300_000,
+        "9" * 1_000_000, "\\boxed{" + "9" * 1_000_000 + "}", "1," * 500_000 + "1",
+        "1,234" * 200_000, "1 " * 5_000_000, "1e999999999", "-" * 1_000_000, "\\frac{" * 300_000,
         "9/" * 500_000,
-    ]
+    ]  # fmt: skip
     started = time.process_time()
     rewards = score(Numeric(NumericConfig()), a_task(answer="42"), *hostile)
     assert time.process_time() - started < 10.0
@@ -251,15 +196,11 @@ def test_hostile_numbers_are_refused_in_no_time():
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
-        ("work\n#### 1,234.", "1234"),
-        ("so \\boxed{ 1 2 } or 9", "12"),
-        ("first 3 then 1,500!", "1500"),
-        ("it costs $1,234.50.", "1234.50"),
-        ("so \\boxed{\\$7}", "7"),
-        ("none", None),
-        ("####", None),
+        ("work\n#### 1,234.", "1234"), ("so \\boxed{ 1 2 } or 9", "12"),
+        ("first 3 then 1,500!", "1500"), ("it costs $1,234.50.", "1234.50"),
+        ("so \\boxed{\\$7}", "7"), ("none", None), ("####", None),
     ],
-)
+)  # fmt: skip
 def test_normalized_numeric_answers(text, answer):
     assert normalize_numeric_answer(text) == answer
 

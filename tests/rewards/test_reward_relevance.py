@@ -35,17 +35,11 @@ def section(heading, **more):
 @pytest.mark.parametrize(
     ("predicted", "kind", "value"),
     [
-        (2, "exact", 1.0),
-        (1, "exact", 0.0),
-        (None, "exact", 0.0),
-        (2, "ordinal", 1.0),
-        (0, "ordinal", 1 - 2 / 3),
-        (3, "ordinal", 1 - 1 / 3),
-        (None, "ordinal", 0.0),
-        (7, "ordinal", 0.0),
-        (-1, "exact", 0.0),
+        (2, "exact", 1.0), (1, "exact", 0.0), (None, "exact", 0.0), (2, "ordinal", 1.0),
+        (0, "ordinal", 1 - 2 / 3), (3, "ordinal", 1 - 1 / 3), (None, "ordinal", 0.0),
+        (7, "ordinal", 0.0), (-1, "exact", 0.0),
     ],
-)
+)  # fmt: skip
 def test_rewards_of_grades_by_hand(predicted, kind, value):
     found = relevance_reward(predicted=predicted, gold=2, num_grades=4, kind=kind)
     assert found == pytest.approx(value)
@@ -73,17 +67,10 @@ def test_a_reference_that_is_no_grade_is_a_mistake(gold, count, kind, message):
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("2\nrule: x", 2),
-        ("2", 2),
-        ("2. Because", 2),
-        ("23", None),
-        ("2b", None),
-        (" 2", None),
-        ("\n2", None),
-        ("The grade is 2", None),
-        ("", None),
+        ("2\nrule: x", 2), ("2", 2), ("2. Because", 2), ("23", None), ("2b", None), (" 2", None),
+        ("\n2", None), ("The grade is 2", None), ("", None),
     ],
-)
+)  # fmt: skip
 def test_an_answer_begins_with_its_label_or_has_none(text, found):
     assert leading_grade(text, LABELS) == found
 

@@ -138,14 +138,10 @@ def test_a_server_that_ignores_it_is_not_asked_for_it_again():
 @pytest.mark.parametrize(
     "lie",
     [
-        '{"reasons": "x", "winner": "C"}',
-        '{"reasons": "x", "winner": "A", "score": 1}',
-        '{"winner": "A"}',
-        '{"reasons": "x", "winner": NaN}',
-        "[]",
-        "",
+        '{"reasons": "x", "winner": "C"}', '{"reasons": "x", "winner": "A", "score": 1}',
+        '{"winner": "A"}', '{"reasons": "x", "winner": NaN}', "[]", "",
     ],
-)
+)  # fmt: skip
 def test_a_server_that_lies_gives_no_number(lie):
     with HostileServer([ok(lie)]) as server:
         (reward,) = pairs(judge(server), 1)

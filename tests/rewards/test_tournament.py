@@ -53,13 +53,8 @@ def test_the_fit_by_hand():
 def test_the_fit_counts_whom_one_has_beaten():
     # Two wins and a loss each, but over others: net wins are even, strengths are not.
     cycle = {
-        ("a", "b"): 1,
-        ("a", "c"): 1,
-        ("b", "c"): 1,
-        ("d", "a"): 1,
-        ("b", "d"): 1,
-        ("c", "d"): 1,
-    }
+        ("a", "b"): 1, ("a", "c"): 1, ("b", "c"): 1, ("d", "a"): 1, ("b", "d"): 1, ("c", "d"): 1,
+    }  # fmt: skip
 
     class Table(Judge):
         async def compare(self, pairs):

@@ -33,19 +33,13 @@ def test_a_part_is_the_hash_and_the_type_of_its_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "kind"),
     [
-        (b"\xff\xd8\xff\xe0abc", "image/jpeg"),
-        (b"GIF89a....", "image/gif"),
-        (b"RIFF\x00\x00\x00\x00WEBPVP8 ", "image/webp"),
-        (b"fLaC....", "audio/flac"),
-        (b"OggS....", "audio/ogg"),
-        (b"ID3\x04....", "audio/mpeg"),
-        (b"\xff\xfb\x90....", "audio/mpeg"),
-        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", None),
-        (b"<html><script>", None),
-        (b"RIFX\x00\x00\x00\x00WAVE", None),
-        (b"", None),
+        (b"\xff\xd8\xff\xe0abc", "image/jpeg"), (b"GIF89a....", "image/gif"),
+        (b"RIFF\x00\x00\x00\x00WEBPVP8 ", "image/webp"), (b"fLaC....", "audio/flac"),
+        (b"OggS....", "audio/ogg"), (b"ID3\x04....", "audio/mpeg"),
+        (b"\xff\xfb\x90....", "audio/mpeg"), (b"<svg xmlns='http://www.w3.org/2000/svg'/>", None),
+        (b"<html><script>", None), (b"RIFX\x00\x00\x00\x00WAVE", None), (b"", None),
     ],
-)
+)  # fmt: skip
 def test_only_known_kinds_have_a_type(data: bytes, kind: str | None) -> None:
     assert media_type_of(data) == kind
 

@@ -16,14 +16,10 @@ from burnish.store.processes import ProcessRecord, read_processes
 @pytest.mark.parametrize(
     ("column", "value"),
     [
-        ("status", "zzz"),
-        ("summary", "{{{"),
-        ("summary", "[1, 2]"),
-        ("summary", "null"),
-        ("summary", '{"step": 1e400}'),
-        ("summary", '{"reason": {"a": 1}}'),
+        ("status", "zzz"), ("summary", "{{{"), ("summary", "[1, 2]"), ("summary", "null"),
+        ("summary", '{"step": 1e400}'), ("summary", '{"reason": {"a": 1}}'),
     ],
-)
+)  # fmt: skip
 def test_a_damaged_end_is_one_line_and_costs_no_other_run(
     tmp_path: Path, column: str, value: str
 ) -> None:

@@ -64,25 +64,9 @@ def test_csv_reads_back_the_same_numbers(run: Path, tmp_path: Path) -> None:
 
 
 FORMULAS = [
-    "=1+1",
-    "+1",
-    "-2+3+cmd|' /C calc'!A0",
-    "@SUM(A1)",
-    "\t=1",
-    "\ttext",
-    "\rtext",
-    " =1",
-    '"=1"',
-    "'=1",
-    "\ufeff=1",
-    "\u200b=1",
-    "\x00=1",
-    "\n- a list",
-    "＝1",
-    "－1",
-    "＠a",
-    "-1.5",
-]
+    "=1+1", "+1", "-2+3+cmd|' /C calc'!A0", "@SUM(A1)", "\t=1", "\ttext", "\rtext", " =1", '"=1"',
+    "'=1", "\ufeff=1", "\u200b=1", "\x00=1", "\n- a list", "＝1", "－1", "＠a", "-1.5",
+]  # fmt: skip
 TEXTS = ["", "plain", "1-1", "a=b", "me@example.org", "'quoted'", "\nline", '["a", -1]']
 
 

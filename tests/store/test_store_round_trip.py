@@ -167,12 +167,8 @@ def test_parts_with_the_same_name_stay_apart() -> None:
     tree = Reward("total", 0.5, parts=(inner, Reward("a/b", 3.0), Reward("a", 4.0)))
     values = {name: node.value for name, node in flatten(tree).items()}
     assert values == {
-        "total": 0.5,
-        "total/a": 1.0,
-        "total/a/b": 2.0,
-        "total/a/b#2": 3.0,
-        "total/a#2": 4.0,
-    }
+        "total": 0.5, "total/a": 1.0, "total/a/b": 2.0, "total/a/b#2": 3.0, "total/a#2": 4.0,
+    }  # fmt: skip
 
 
 def test_evidence_keeps_its_visibility_and_error(store: RunStore) -> None:
@@ -361,13 +357,10 @@ def test_half_a_surrogate_pair_is_replaced_and_its_tokens_are_kept(store: RunSto
 @pytest.mark.parametrize(
     ("column", "cell"),
     [
-        ("reward_tree", "{"),
-        ("reward_tree", '{"name": "total", "value": null}'),
-        ("task", '{"id": 3}'),
-        ("finish", "later"),
-        ("logprobs", "[0.5]"),
+        ("reward_tree", "{"), ("reward_tree", '{"name": "total", "value": null}'),
+        ("task", '{"id": 3}'), ("finish", "later"), ("logprobs", "[0.5]"),
     ],
-)
+)  # fmt: skip
 def test_a_damaged_sample_is_one_line_with_its_id(column: str, cell: str) -> None:
     row = list(encode([make_sample(0, 2)]).samples[0])
     row[COLUMNS.index(column)] = cell

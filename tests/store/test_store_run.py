@@ -319,13 +319,10 @@ def test_statuses_of_a_listing(tmp_path: Path) -> None:
     with create(runs / "running"):
         infos = {info.name: info for info in list_runs(runs)}
     assert {name: info.status for name, info in infos.items()} == {
-        "crashed": RunStatus.CRASHED,
-        "finished": RunStatus.FINISHED,
-        "stopped": RunStatus.STOPPED,
-        "terminated": RunStatus.STOPPED,
-        "damaged": RunStatus.UNREADABLE,
+        "crashed": RunStatus.CRASHED, "finished": RunStatus.FINISHED, "stopped": RunStatus.STOPPED,
+        "terminated": RunStatus.STOPPED, "damaged": RunStatus.UNREADABLE,
         "running": RunStatus.RUNNING,
-    }
+    }  # fmt: skip
     assert infos["finished"].steps == 1
     assert infos["finished"].last_evaluation is not None
     assert infos["finished"].last_evaluation.summary == {"score": 0.75}

@@ -25,15 +25,11 @@ expressions = st.integers(2, 6).flatmap(
 @pytest.mark.parametrize(
     ("operands", "operators", "value"),
     [
-        ((3, 5), ("+",), 8),
-        ((2, 3, 4), ("+", "*"), 14),
-        ((20, 3, 4), ("-", "*"), 8),
-        ((17, 5), ("//",), 3),
-        ((7, 2, 3, 1), ("//", "*", "-"), 8),
-        ((1, 2, 3), ("-", "-"), -4),
+        ((3, 5), ("+",), 8), ((2, 3, 4), ("+", "*"), 14), ((20, 3, 4), ("-", "*"), 8),
+        ((17, 5), ("//",), 3), ((7, 2, 3, 1), ("//", "*", "-"), 8), ((1, 2, 3), ("-", "-"), -4),
         ((4, 0), ("//",), None),
     ],
-)
+)  # fmt: skip
 def test_worked_values(operands, operators, value):
     assert Expression(operands, operators).value == value
 
@@ -101,11 +97,8 @@ def test_held_out_keeps_the_proportions_of_the_mixture():
     shown = ArithmeticTasks(Arithmetic(level=2), seed=0).held_out(20)
     parts = [task.fields["part"] for task in shown]
     assert {part: parts.count(part) for part in parts} == {
-        "1-digit +": 8,
-        "1-digit *": 4,
-        "1-digit -": 4,
-        "2-digit +": 4,
-    }
+        "1-digit +": 8, "1-digit *": 4, "1-digit -": 4, "2-digit +": 4,
+    }  # fmt: skip
 
 
 def test_training_keeps_the_proportions_of_the_mixture():

@@ -79,17 +79,9 @@ def test_instruction_and_system():
 
 
 ATTACKS = [
-    "__import__('os').system('true')",
-    "().__class__",
-    "9**9**9**9",
-    "9* *9",
-    "(9**99)**99",
-    "[x for x in [1,2] for y in [1,2]]",
-    "exit()",
-    "f'{1}'",
-    "99999999!",
-    "lambda: 1",
-]
+    "__import__('os').system('true')", "().__class__", "9**9**9**9", "9* *9", "(9**99)**99",
+    "[x for x in [1,2] for y in [1,2]]", "exit()", "f'{1}'", "99999999!", "lambda: 1",
+]  # fmt: skip
 
 
 @functools.cache
@@ -143,15 +135,12 @@ def test_refused_scorers_warn_before_training():
 @pytest.mark.parametrize(
     ("dataset", "response"),
     [
-        ("prime_factorization", "not a number"),
-        ("prime_factorization", "2 * 3"),
-        ("game_of_life", '{"a": 1}'),
-        ("boxnet", "[1, 2, 3]"),
-        ("boxnet", "12"),
+        ("prime_factorization", "not a number"), ("prime_factorization", "2 * 3"),
+        ("game_of_life", '{"a": 1}'), ("boxnet", "[1, 2, 3]"), ("boxnet", "12"),
         ("boxnet", '[{"Agent[0.5, 0.5]": 3}]'),
         ("boxnet", '[{"Agent": "move(box_red, square[0.5, 1.5])"}]'),
     ],
-)
+)  # fmt: skip
 def test_a_response_in_another_form_than_asked_for_scores_zero(dataset, response):
     entry = make(dataset, train_size=1, held_out_size=0).train(0).fields["entry"]
     assert gym_score(response, entry) == 0.0
@@ -193,17 +182,13 @@ def test_a_scorer_that_raises_becomes_reward_error_at_the_gate(monkeypatch):
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
-        (" 7 ", "7"),
-        ("<answer> 7 </answer>", "7"),
+        (" 7 ", "7"), ("<answer> 7 </answer>", "7"),
         ("<answer>1</answer> no, <answer>2\n3</answer>.", "2\n3"),
-        ("<answer>1</answer> or <answer>2", "1"),
-        ("<answer>1</answer> and </answer>", "1"),
-        ("<answer>a<answer>b</answer>", "b"),
-        ("</answer>x<answer>", "</answer>x<answer>"),
-        ("x</answer>", "x</answer>"),
-        ("<answer></answer>", ""),
+        ("<answer>1</answer> or <answer>2", "1"), ("<answer>1</answer> and </answer>", "1"),
+        ("<answer>a<answer>b</answer>", "b"), ("</answer>x<answer>", "</answer>x<answer>"),
+        ("x</answer>", "x</answer>"), ("<answer></answer>", ""),
     ],
-)
+)  # fmt: skip
 def test_the_last_answer_counts(text, answer):
     assert _answer_in(text) == answer
 

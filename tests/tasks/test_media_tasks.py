@@ -76,12 +76,8 @@ def test_paths_data_addresses_structs_and_lists_in_one_column(tmp_path):
     ]
     tasks = built(tmp_path, rows, prompt="q", images="picture")
     assert contents(tasks) == [
-        [png(1), "one"],
-        [png(2), "two"],
-        [png(1), "three"],
-        [png(3), png(1), "four"],
-        ["five"],
-    ]
+        [png(1), "one"], [png(2), "two"], [png(1), "three"], [png(3), png(1), "four"], ["five"],
+    ]  # fmt: skip
 
 
 def test_parquet_with_bytes_and_structs(tmp_path):
@@ -351,19 +347,13 @@ def test_hours_of_silence_in_a_small_file_are_not_decoded(tmp_path, monkeypatch)
 @pytest.mark.parametrize(
     ("values", "is_media"),
     [
-        (["a.wav", "b.opus", None, ""], True),
-        (["a.m4a"], True),
-        ([["a.m4a", "b.m4a"]], True),
+        (["a.wav", "b.opus", None, ""], True), (["a.m4a"], True), ([["a.m4a", "b.m4a"]], True),
         (["a.wav", 5], True),  # refused when it is read
-        ([b"x"], True),
-        ([5], False),
-        (["0.85"], False),
+        ([b"x"], True), ([5], False), (["0.85"], False),
         (["v2.10", "$3.99", "user@mail.com", "https://example.com"], False),
-        (["a red square", "a.png"], False),
-        (["A cat sat."], False),
-        ([None, "", []], False),
+        (["a red square", "a.png"], False), (["A cat sat."], False), ([None, "", []], False),
     ],
-)
+)  # fmt: skip
 def test_what_a_column_called_audio_holds(values, is_media):
     assert holds_media(values) is is_media
 

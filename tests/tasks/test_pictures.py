@@ -108,19 +108,15 @@ def test_answers_about_a_scene() -> None:
     assert "there is 1 red circle" in scene.facts
     assert "there are 3 things" in scene.facts
     truth = {
-        "How many circles are there?": "1",
-        "How many crosses are there?": "1",
-        "How many red things are there?": "2",
-        "How many yellow things are there?": "0",
-        "How many things are there?": "3",
-        "What colour is the square?": "blue",
-        "What shape is blue?": "square",
-        "What is in row 2, column 4?": "blue square",
+        "How many circles are there?": "1", "How many crosses are there?": "1",
+        "How many red things are there?": "2", "How many yellow things are there?": "0",
+        "How many things are there?": "3", "What colour is the square?": "blue",
+        "What shape is blue?": "square", "What is in row 2, column 4?": "blue square",
         "What is in row 4, column 4?": "nothing",
         "Is the red circle left of the blue square?": "yes",
         "Is the red cross above the blue square?": "no",
         "Is the red cross below the blue square?": "yes",
-    }
+    }  # fmt: skip
     rng = random.Random(0)
     found = {}
     for _ in range(3000):
@@ -135,13 +131,10 @@ def test_answers_about_a_chart() -> None:
     rng = random.Random(0)
     assert chart.description == "A bar chart: K is 4, A is 9, P is 2."
     truth = {
-        "What is the value of K?": "4",
-        "Which label has the largest value?": "A",
-        "Which label has the smallest value?": "P",
-        "Is K larger than A?": "no",
-        "Is K larger than P?": "yes",
-        "How many values does the chart have?": "3",
-    }
+        "What is the value of K?": "4", "Which label has the largest value?": "A",
+        "Which label has the smallest value?": "P", "Is K larger than A?": "no",
+        "Is K larger than P?": "yes", "How many values does the chart have?": "3",
+    }  # fmt: skip
     found = {}
     for _ in range(300):
         for kind in ("value", "largest", "smallest", "compare", "count"):

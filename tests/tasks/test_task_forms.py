@@ -50,17 +50,12 @@ def test_gsm8k_without_a_number_is_a_bad_row(solution):
 @pytest.mark.parametrize(
     ("text", "answers"),
     [
-        (r"is $\boxed{4}$.", ["4"]),
-        (r"$\boxed{\frac{1}{2}}$", [r"\frac{1}{2}"]),
-        (r"\boxed{\{1, 2\}}", [r"\{1, 2\}"]),
-        (r"$\boxed 2$.", ["2"]),
-        (r"\fbox{x}, then \boxed{y}", ["x", "y"]),
-        (r"\boxed{\text{(A)}}", [r"\text{(A)}"]),
-        (r"\boxed{open", []),
-        (r"\boxed{}", []),
-        ("no box", []),
+        (r"is $\boxed{4}$.", ["4"]), (r"$\boxed{\frac{1}{2}}$", [r"\frac{1}{2}"]),
+        (r"\boxed{\{1, 2\}}", [r"\{1, 2\}"]), (r"$\boxed 2$.", ["2"]),
+        (r"\fbox{x}, then \boxed{y}", ["x", "y"]), (r"\boxed{\text{(A)}}", [r"\text{(A)}"]),
+        (r"\boxed{open", []), (r"\boxed{}", []), ("no box", []),
     ],
-)
+)  # fmt: skip
 def test_boxed_answers(text, answers):
     assert boxed_answers(text) == answers
 

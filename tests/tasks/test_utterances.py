@@ -15,17 +15,10 @@ from burnish.tasks.sounds import UtteranceCorpus
 @pytest.mark.parametrize(
     "sound",
     [
-        "A" * 6000,
-        {"path": "A" * 6000},
-        "A/" * 3000,
-        "a\0b",
-        "none.wav",
-        ".",
-        "a.wav/b",
-        ["a.wav"],
-        7,
+        "A" * 6000, {"path": "A" * 6000}, "A/" * 3000, "a\0b", "none.wav", ".", "a.wav/b",
+        ["a.wav"], 7,
     ],
-)
+)  # fmt: skip
 def test_a_sound_that_is_no_path_is_left_out_and_counted(sound: Any, tmp_path: Path) -> None:
     write_sound(tmp_path / "a.wav", [0.1, -0.1] * 200, 8000)
     rows = [{"audio": one, "text": "hello"} for one in ("a.wav", sound, "a.wav")]

@@ -78,23 +78,15 @@ class Host:
         )
         self.signals: list[int] = []
         self.targets = {
-            "secret": str(self.secret),
-            "open_folder": str(self.open_folder),
-            "tcp": self.plugs[0].getsockname()[1],
-            "udp": self.plugs[1].getsockname()[1],
-            "unix_path": str(folder / "plug"),
-            "unix_name": name,
-            "datagram_path": str(folder / "datagrams"),
-            "datagram_name": f"{name}-datagrams",
-            **self.shared,
-            "victim": self.victim.pid,
-            "group": os.getpgid(self.victim.pid),
-            "parent": os.getpid(),
-            "home": str(folder),
-            "home_mark": "secret.txt",
+            "secret": str(self.secret), "open_folder": str(self.open_folder),
+            "tcp": self.plugs[0].getsockname()[1], "udp": self.plugs[1].getsockname()[1],
+            "unix_path": str(folder / "plug"), "unix_name": name,
+            "datagram_path": str(folder / "datagrams"), "datagram_name": f"{name}-datagrams",
+            **self.shared, "victim": self.victim.pid, "group": os.getpgid(self.victim.pid),
+            "parent": os.getpid(), "home": str(folder), "home_mark": "secret.txt",
             "source": str(Path(__file__).parents[2] / "src"),
             "packages": str(Path(os.path.dirname(pytest.__file__)).parent),
-        }
+        }  # fmt: skip
 
     def check(self) -> None:
         """Nothing was heard, written, killed or slowed."""

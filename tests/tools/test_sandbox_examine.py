@@ -600,13 +600,10 @@ def numbers(n):
     yield from range(n)
 """
     tests = (
-        "s = Stack(); s.push(3).push(4)",
-        "assert s.items == [3, 4]",
+        "s = Stack(); s.push(3).push(4)", "assert s.items == [3, 4]",
         "assert len(s) == 2 and list(s) == [3, 4] and s[1] == 4",
-        "assert list(numbers(3)) == [0, 1, 2]",
-        "assert s == Stack()",
-        "assert s",
-    )
+        "assert list(numbers(3)) == [0, 1, 2]", "assert s == Stack()", "assert s",
+    )  # fmt: skip
     marks = sandbox.examine(Exam(code, tests, keep_going=True))
     assert marks.passed == 3
     assert [failure.test for failure in marks.failures] == ["assert s == Stack()", "assert s"]

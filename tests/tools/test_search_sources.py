@@ -48,11 +48,8 @@ def test_a_folder_of_texts(tmp_path) -> None:
     write_rows(tmp_path / "more.jsonl", [{"text": "without an id"}, {"text": "second"}])
     found = read(tmp_path)
     assert [(p.id, p.title) for p in found] == [
-        ("a/lamp.md", "The Lamp"),
-        ("b.txt", "b"),
-        ("more.jsonl:1", ""),
-        ("more.jsonl:2", ""),
-    ]
+        ("a/lamp.md", "The Lamp"), ("b.txt", "b"), ("more.jsonl:1", ""), ("more.jsonl:2", ""),
+    ]  # fmt: skip
 
 
 def test_long_documents_are_cut_at_paragraphs_with_stable_ids() -> None:

@@ -54,32 +54,17 @@ day = datetime.datetime
 @pytest.mark.parametrize(
     ("a", "b", "is_equal"),
     [
-        (1, 1.0, True),
-        (1.004, 1.0, True),
-        (1.006, 1.0, False),
-        ("3.14159", 3.14, True),
-        (" 12 ", 12, True),
-        ("1e3", 1000, True),
-        ("", None, True),
-        (None, None, True),
-        (None, 0, False),
-        ("", 0, False),
-        ("a", "A", False),
-        ("a", 1, False),
-        (True, 1, True),
-        ("nan", "nan", True),
-        ("nan", "inf", False),
-        (day(2024, 1, 1), 45292, True),
-        (day(2024, 1, 1, 11), day(2024, 1, 1), True),
-        (day(2024, 1, 1, 13), day(2024, 1, 1), False),
+        (1, 1.0, True), (1.004, 1.0, True), (1.006, 1.0, False), ("3.14159", 3.14, True),
+        (" 12 ", 12, True), ("1e3", 1000, True), ("", None, True), (None, None, True),
+        (None, 0, False), ("", 0, False), ("a", "A", False), ("a", 1, False), (True, 1, True),
+        ("nan", "nan", True), ("nan", "inf", False), (day(2024, 1, 1), 45292, True),
+        (day(2024, 1, 1, 11), day(2024, 1, 1), True), (day(2024, 1, 1, 13), day(2024, 1, 1), False),
         (datetime.date(2024, 1, 1), day(2024, 1, 1), True),
         (datetime.time(9, 30, 5), datetime.time(9, 30, 50), True),
-        (datetime.time(9, 30), "09:30", True),
-        (datetime.time(9, 30), datetime.time(9, 31), False),
-        ("2024-01-01", day(2024, 1, 1), False),
-        (10**400, 10**400, True),
+        (datetime.time(9, 30), "09:30", True), (datetime.time(9, 30), datetime.time(9, 31), False),
+        ("2024-01-01", day(2024, 1, 1), False), (10**400, 10**400, True),
     ],
-)
+)  # fmt: skip
 def test_cells_by_hand(a, b, is_equal):
     assert cells_equal(a, b) is is_equal
     assert cells_equal(b, a) is is_equal
@@ -240,14 +225,11 @@ def test_a_recalculation_that_takes_too_long_is_killed(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "formula",
     [
-        '=WEBSERVICE("http://host/")',
-        "='file:///etc/passwd'#$Sheet1.A1",
-        "=INDIRECT(\"'https://host/a.xlsx'#$S.A1\")",
-        "=cmd|'/c calc'!A0",
-        '=DDE("soffice";"a";"b")',
-        "='\\\\host\\share\\[a.xlsx]S'!A1",
+        '=WEBSERVICE("http://host/")', "='file:///etc/passwd'#$Sheet1.A1",
+        "=INDIRECT(\"'https://host/a.xlsx'#$S.A1\")", "=cmd|'/c calc'!A0",
+        '=DDE("soffice";"a";"b")', "='\\\\host\\share\\[a.xlsx]S'!A1",
     ],
-)
+)  # fmt: skip
 def test_a_formula_that_reaches_outside_is_neither_written_nor_computed(formula, tmp_path):
     path = tmp_path / "book.xlsx"
     path.write_bytes(before := book({"S": [[formula]]}))

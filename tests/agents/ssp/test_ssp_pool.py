@@ -133,16 +133,11 @@ def test_noise_is_drawn_uniformly():
 @pytest.mark.parametrize(
     ("reply", "verdict"),
     [
-        ("Correct", True),
-        ("correct.", True),
-        ("Wrong", False),
-        ("Incorrect", False),
-        ("incorrect", False),
-        ("Wrong: the reference is Tol.", False),
-        ("**Correct**", True),
+        ("Correct", True), ("correct.", True), ("Wrong", False), ("Incorrect", False),
+        ("incorrect", False), ("Wrong: the reference is Tol.", False), ("**Correct**", True),
         ("Correct. Both name the Tol.", True),
     ],
-)
+)  # fmt: skip
 def test_incorrect_is_not_correct(reply, verdict):
     assert read_verdict(reply) is verdict
 
@@ -150,25 +145,13 @@ def test_incorrect_is_not_correct(reply, verdict):
 @pytest.mark.parametrize(
     "reply",
     [
-        "",
-        "maybe",
-        "Correct or Wrong",
-        "Wrong or Correct",
-        "Correct? No: incorrect",
-        "Correct? No.",
-        "Correct?",
-        "correctly",
-        "not at all correct",
-        "This cannot be considered correct.",
-        "That is not the correct answer",
-        "The verdict: **Correct**",
-        "Correct it is not.",
-        "Correct, though it doesn't name the year",
-        "Correct 0%",
-        "Correct ❌",
-        "Correct - sort of",
+        "", "maybe", "Correct or Wrong", "Wrong or Correct", "Correct? No: incorrect",
+        "Correct? No.", "Correct?", "correctly", "not at all correct",
+        "This cannot be considered correct.", "That is not the correct answer",
+        "The verdict: **Correct**", "Correct it is not.",
+        "Correct, though it doesn't name the year", "Correct 0%", "Correct ❌", "Correct - sort of",
     ],
-)
+)  # fmt: skip
 def test_neither_and_both_are_no_verdict(reply):
     with pytest.raises(Unreadable):
         read_verdict(reply)

@@ -130,16 +130,12 @@ def test_a_trajectory_may_be_read_already():
 @pytest.mark.parametrize(
     ("said", "score"),
     [
-        ("<answer>Tol</answer>", 1.0),
-        ("<answer>Vel</answer><answer>the Tol.</answer>", 1.0),
-        ("Tol", 0.0),
-        ("<answer>Vel</answer>", 0.0),
-        ("<answer>Tol</answer>" * 10, 1.0),
-        ("<answer>Tol</answer>" * 11, 0.25),
-        ("<answer>Tol</answer>" + "</answer>" * 10, 0.25),
+        ("<answer>Tol</answer>", 1.0), ("<answer>Vel</answer><answer>the Tol.</answer>", 1.0),
+        ("Tol", 0.0), ("<answer>Vel</answer>", 0.0), ("<answer>Tol</answer>" * 10, 1.0),
+        ("<answer>Tol</answer>" * 11, 0.25), ("<answer>Tol</answer>" + "</answer>" * 10, 0.25),
         ("<answer>Vel</answer>" * 11, 0.0),
     ],
-)
+)  # fmt: skip
 def test_the_score_of_an_attempt(said, score):
     assert solver_score(said, "Tol") == score
 
@@ -156,21 +152,17 @@ def test_a_judge_decides_what_does_not_match():
 @pytest.mark.parametrize(
     ("rewards", "kind", "more", "value"),
     [
-        ([1, 1, 0, 0, 0], "1-acc", {}, 0.6),
-        ([1, 1, 1], "1-acc", {}, 0.0),
+        ([1, 1, 0, 0, 0], "1-acc", {}, 0.6), ([1, 1, 1], "1-acc", {}, 0.0),
         ([0, 0, 0], "1-acc", {}, 1.0),
         ([0.25, 0, 0, 0], "1-acc", {}, 0.75),  # a flooded answer still counts as solved
         ([1, 0, 0, 0], "intermediate_difficulty", {}, 0.75),
-        ([1, 1], "intermediate_difficulty", {}, 0.0),
-        ([0, 0], "intermediate_difficulty", {}, 0.0),
+        ([1, 1], "intermediate_difficulty", {}, 0.0), ([0, 0], "intermediate_difficulty", {}, 0.0),
         ([1, 0], "intermediate_difficulty", {"left": 0.1, "right": 0.9}, 4 * 0.6 * 0.4),
-        ([1, 1], "format_only", {}, 1.0),
-        ([1, 0], "1-acc", {"valid": False}, 0.0),
+        ([1, 1], "format_only", {}, 1.0), ([1, 0], "1-acc", {"valid": False}, 0.0),
         ([1, 0], "format_only", {"valid": False, "invalid_reward": -0.1}, -0.1),
-        ([1, None, 0, None], "1-acc", {}, 0.5),
-        ([None, None], "1-acc", {}, None),
+        ([1, None, 0, None], "1-acc", {}, 0.5), ([None, None], "1-acc", {}, None),
     ],
-)
+)  # fmt: skip
 def test_the_reward_of_a_question(rewards, kind, more, value):
     assert proposer_reward(rewards, kind, **more) == pytest.approx(value)
 

@@ -30,20 +30,15 @@ Read back
 def test_causes_and_lessons_of_any_level():
     assert parse_failures(REPORT) == [
         {
-            "type": "failure_cause",
-            "number": 1,
-            "title": "Wrong sheet",
+            "type": "failure_cause", "number": 1, "title": "Wrong sheet",
             "description": "It wrote to the first sheet.",
             "content": "The task named another one.\n### A detail\nkept",
         },
         {
-            "type": "failure_memory",
-            "number": 2,
-            "title": "Read back",
-            "description": "",
+            "type": "failure_memory", "number": 2, "title": "Read back", "description": "",
             "content": "```python\n# Failure Cause Item 3\n```",
         },
-    ]
+    ]  # fmt: skip
     assert parse_successes(REPORT) == []
 
 

@@ -60,15 +60,12 @@ def test_the_threshold_counts_tasks():
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("- a\n```\nx = 1", "never closes it"),
-        ("~~~\n- a\n```", "never closes it"),
-        ("- red \x1b[31m text", "control characters"),
-        ("- half \ud800", "control characters"),
-        ("- null \x00", "control characters"),
-        ("- a\n# New skill", "end the section"),
+        ("- a\n```\nx = 1", "never closes it"), ("~~~\n- a\n```", "never closes it"),
+        ("- red \x1b[31m text", "control characters"), ("- half \ud800", "control characters"),
+        ("- null \x00", "control characters"), ("- a\n# New skill", "end the section"),
         ("- a\n## Rules too", "end the section"),
     ],
-)
+)  # fmt: skip
 def test_a_content_that_would_break_the_file_is_dropped(content, said):
     kept, dropped = well_formed([append(content, ["a"])])
     assert kept == []
@@ -119,22 +116,15 @@ def test_a_new_file_may_not_hide_behind_another_case():
 @pytest.mark.parametrize(
     ("gold", "text"),
     [
-        ("1234567", "The sum is 1,234,567."),
-        ("1234567", "Expect 1 234 567 there"),
-        ("1234567", "Expect 1'234'567."),
-        ("1234567", "Expect 1234567.00"),
-        ("48213.77", "It is 48,213.77 in all"),
-        ("48213.77", "It is 48.213,77 in all"),
-        ("-512", "a loss of 512"),
-        ("New York", "Write **new**-york."),
-        ("Zürich", "It is Zurich."),
-        ("Zürich", "It is Zu\u0308rich."),
-        ("123", "Write １２３ there."),
-        ("1234567", "The sum is 1.234567e6."),
-        ("task-17", "As in task_17, sort."),
+        ("1234567", "The sum is 1,234,567."), ("1234567", "Expect 1 234 567 there"),
+        ("1234567", "Expect 1'234'567."), ("1234567", "Expect 1234567.00"),
+        ("48213.77", "It is 48,213.77 in all"), ("48213.77", "It is 48.213,77 in all"),
+        ("-512", "a loss of 512"), ("New York", "Write **new**-york."), ("Zürich", "It is Zurich."),
+        ("Zürich", "It is Zu\u0308rich."), ("123", "Write １２３ there."),
+        ("1234567", "The sum is 1.234567e6."), ("task-17", "As in task_17, sort."),
         ("Alpha Beta", "See alpha_beta."),
     ],
-)
+)  # fmt: skip
 def test_gold_values_are_found_in_other_spellings(gold, text):
     secrets = secrets_of([gold])
     assert secrets == [gold]

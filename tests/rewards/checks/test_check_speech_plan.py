@@ -34,22 +34,16 @@ def value(text, part, fields=None):
 @pytest.mark.parametrize(
     ("text", "part", "expected"),
     [
-        (GOOD, "valid", 1.0),
-        ("no plan", "valid", 0.0),
-        ("no plan", "all", 0.0),
-        (GOOD, "follow", 1.0),
-        (BAD, "follow", 0.0),
+        (GOOD, "valid", 1.0), ("no plan", "valid", 0.0), ("no plan", "all", 0.0),
+        (GOOD, "follow", 1.0), (BAD, "follow", 0.0),
         ('sentences[2].tone = "neutral"', "follow", 1 / 3),
         ('sentences[0].pace = "slow"', "follow", 1 / 3),  # nothing is said of the plain sentence
         ("", "follow", 0.0),  # silence is no plain voice
-        ("\n\n\n", "all", 0.0),
-        ("", "valid", 0.0),
-        (GOOD, "complete", 3 / 9),
+        ("\n\n\n", "all", 0.0), ("", "valid", 0.0), (GOOD, "complete", 3 / 9),
         (GOOD, "all", 0.2 + 0.2 * 3 / 9 + 0.6),
-        ('sentences[0].tone = "sad"\nsentences[1].tone = "furious"', "arc", 1.0),
-        ("", "arc", 0.0),
+        ('sentences[0].tone = "sad"\nsentences[1].tone = "furious"', "arc", 1.0), ("", "arc", 0.0),
     ],
-)
+)  # fmt: skip
 def test_values_by_hand(text, part, expected):
     assert value(text, part).value == pytest.approx(expected)
 

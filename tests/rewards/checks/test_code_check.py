@@ -140,12 +140,8 @@ def test_code_that_never_ends_has_failed_and_that_is_a_number():
 
 def test_broken_or_missing_tests_abstain():
     fields = [
-        {"test": ""},
-        {"test": []},
-        {"test": "def f(:"},
-        {"test": "x = 1"},
-        {"test": "boom()"},
-    ]
+        {"test": ""}, {"test": []}, {"test": "def f(:"}, {"test": "x = 1"}, {"test": "boom()"},
+    ]  # fmt: skip
     for given_fields in fields:
         [reward] = score(CodeConfig(**EASY), a_task(**given_fields), "def f(): pass")
         assert (reward.value, reward.status) == (None, Status.ABSTAIN), given_fields

@@ -100,20 +100,16 @@ def test_a_call_without_parameters():
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "cagr(750, 1500)",
-        "<think> a </think>",
+        "", "cagr(750, 1500)", "<think> a </think>",
         "<think> a </think>\n<tool_call>\n{'name': 'cagr'}\n</tool_call>",
         '<think> a </think>\n<tool_call>\n{"name": "cagr"}\n</tool_call>',
         '<think> a </think>\n<tool_call>\n{"name": 1, "parameters": {}}\n</tool_call>',
         '<think> a </think>\n<tool_call>\n["cagr"]\n</tool_call>',
-        "<think> a </think>\n<tool_call>\n</tool_call>",
-        blocks(CALL).removesuffix("</tool_call>"),
+        "<think> a </think>\n<tool_call>\n</tool_call>", blocks(CALL).removesuffix("</tool_call>"),
         blocks(think=f"I write <tool_call>\n{json.dumps(CALL)}\n</tool_call>"),
-        blocks(response="It is 26 percent."),
-        json.dumps(CALL),
+        blocks(response="It is 26 percent."), json.dumps(CALL),
     ],
-)
+)  # fmt: skip
 def test_answers_without_readable_calls_get_the_worst(text):
     assert tool_call_rewards(text, blocks(CALL))["correctness"] == -3.0
     assert judged(text, blocks(CALL))["exact"] == 0.0
@@ -133,27 +129,21 @@ def test_correctness_is_nought_where_no_call_is_wanted():
 @pytest.mark.parametrize(
     ("text", "is_right"),
     [
-        (blocks(CALL), 1),
-        (blocks(OTHER, CALL, think="other words"), 1),
-        (f"  {blocks(CALL)}\n", 1),
-        (blocks(CALL).replace("\n", ""), 1),
+        (blocks(CALL), 1), (blocks(OTHER, CALL, think="other words"), 1),
+        (f"  {blocks(CALL)}\n", 1), (blocks(CALL).replace("\n", ""), 1),
         (blocks(CALL, think="no <response> and one <tool_call> suffice"), 1),
-        (blocks(CALL, response="Done."), 0),
-        (blocks(response="Done."), 0),
-        (blocks(), 0),
-        (f"Sure. {blocks(CALL)}", 0),
-        (f"{blocks(CALL)} Done.", 0),
+        (blocks(CALL, response="Done."), 0), (blocks(response="Done."), 0), (blocks(), 0),
+        (f"Sure. {blocks(CALL)}", 0), (f"{blocks(CALL)} Done.", 0),
         (blocks(CALL).replace("</think>", "</think> so"), 0),
         (blocks(CALL) + "\n<tool_call>\n{}\n</tool_call>", 0),
         (blocks(CALL) + "\n<think> again </think>", 0),
         (blocks(CALL).replace("<tool_call>", "<tool_call><tool_call>"), 0),
         (blocks(CALL, think="<tool_call>{}</tool_call>"), 0),
         ("\n".join(reversed(blocks(CALL).split("\n", 1))), 0),
-        (blocks(CALL).removesuffix("</tool_call>"), 0),
-        (blocks(CALL).removeprefix("<think>"), 0),
+        (blocks(CALL).removesuffix("</tool_call>"), 0), (blocks(CALL).removeprefix("<think>"), 0),
         ("", 0),
     ],
-)
+)  # fmt: skip
 def test_format(text, is_right):
     assert tool_call_rewards(text, blocks(CALL))["format"] == is_right
 
@@ -161,14 +151,10 @@ def test_format(text, is_right):
 @pytest.mark.parametrize(
     "gold",
     [
-        blocks(CALL),
-        blocks(CALL, OTHER),
-        blocks(response="Hello."),
-        blocks(CALL, response="Hello."),
-        "<response> Hello. </response>",
-        blocks(),
+        blocks(CALL), blocks(CALL, OTHER), blocks(response="Hello."),
+        blocks(CALL, response="Hello."), "<response> Hello. </response>", blocks(),
     ],
-)
+)  # fmt: skip
 def test_every_reference_has_its_own_format(gold):
     assert tool_call_rewards(gold, gold)["format"] == 1.0
 
@@ -185,16 +171,11 @@ def test_length_counts_the_words_of_the_thought(words, length):
 @pytest.mark.parametrize(
     "gold",
     [
-        blocks(CALL),
-        [CALL],
-        CALL,
-        (CALL,),
-        json.dumps(CALL),
-        json.dumps([CALL], indent=2),
+        blocks(CALL), [CALL], CALL, (CALL,), json.dumps(CALL), json.dumps([CALL], indent=2),
         {"name": "cagr", "arguments": {"end": 1500, "start": 750.0}},
         [{**CALL, "accepted": {}, "optional": []}],
     ],
-)
+)  # fmt: skip
 def test_forms_of_the_reference(gold):
     assert tool_call_rewards(blocks(CALL, think=""), gold) == {
         "correctness": 3.0,
@@ -249,18 +230,15 @@ def test_a_task_with_a_bad_reference_has_no_reward():
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (json.dumps(CALL), (1, 1, 1, 3, 1)),
-        (json.dumps([CALL]), (1, 1, 1, 3, 1)),
+        (json.dumps(CALL), (1, 1, 1, 3, 1)), (json.dumps([CALL]), (1, 1, 1, 3, 1)),
         (f"\n{json.dumps([CALL], indent=1)}\n", (1, 1, 1, 3, 1)),
         (f"{json.dumps(CALL)}\n{json.dumps(OTHER)}", (1, 0.5, 1, 6 * 3.5 / 4 - 3, 0)),
         (json.dumps(call("cagr", start=750)), (1, 1, 0.5, 0.75, 0)),
-        (json.dumps(OTHER), (1, 0, 0, -3, 0)),
-        ("[]", (1, 0, 0, -3, 0)),
-        (f"Here: {json.dumps(CALL)}", (0, 0, 0, -3, 0)),
-        (blocks(CALL), (0, 0, 0, -3, 0)),
+        (json.dumps(OTHER), (1, 0, 0, -3, 0)), ("[]", (1, 0, 0, -3, 0)),
+        (f"Here: {json.dumps(CALL)}", (0, 0, 0, -3, 0)), (blocks(CALL), (0, 0, 0, -3, 0)),
         ("", (0, 0, 0, -3, 0)),
     ],
-)
+)  # fmt: skip
 def test_the_json_dialect_by_hand(text, expected):
     found = judged(text, [CALL], dialect="json")
     parts = ("format", "name", "arguments", "correctness", "exact")

@@ -26,14 +26,9 @@ def mark_in(prompt):
 
 def compare(title="fit", type="core", winner="A", score=1, evidence="boil", **more):
     return {
-        "title": title,
-        "type": type,
-        "winner": winner,
-        "score": score,
-        "evidence": evidence,
-        "reason": "because",
-        **more,
-    }
+        "title": title, "type": type, "winner": winner, "score": score, "evidence": evidence,
+        "reason": "because", **more,
+    }  # fmt: skip
 
 
 def reply(prompt, *compares, **more):

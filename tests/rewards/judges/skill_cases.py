@@ -31,28 +31,19 @@ MANUAL = "---\nname: demo\ndescription: A demo skill.\n---\nLook closely.\n"
 def entry(id: str, **more: Any) -> dict[str, Any]:
     """A file entry with sensible fields."""
     return {
-        "id": id,
-        "type": "rubric",
-        "implementation_kind": "text",
-        "path": f"{id}.md",
-        "decision_impact": "evidence",
-        "leakage_level": "sample_visible",
+        "id": id, "type": "rubric", "implementation_kind": "text", "path": f"{id}.md",
+        "decision_impact": "evidence", "leakage_level": "sample_visible",
         "allowed_setting": "skill_fair",
-    } | more
+    } | more  # fmt: skip
 
 
 def verifier(id: str, kind: str = "reference_match", **more: Any) -> dict[str, Any]:
     """A runtime entry that may read the reference."""
     return {
-        "id": id,
-        "type": "verifier",
-        "implementation_kind": kind,
-        "decision_impact": "strong",
-        "hard_or_soft": "hard",
-        "inputs_required": ["responses", "reference"],
-        "leakage_level": "oracle_only",
-        "allowed_setting": "skill_operational",
-    } | more
+        "id": id, "type": "verifier", "implementation_kind": kind, "decision_impact": "strong",
+        "hard_or_soft": "hard", "inputs_required": ["responses", "reference"],
+        "leakage_level": "oracle_only", "allowed_setting": "skill_operational",
+    } | more  # fmt: skip
 
 
 def write_skill(

@@ -186,15 +186,12 @@ def test_a_judge_can_be_cached_and_told_from_another():
         assert [r.value for r in score(cached, "a", "bb")] == [-1.0, 1.0]
     assert judge.spent.calls == 2
     prints = {
-        DirectPair(judge).fingerprint,
-        DirectPair(judge).for_vote(1).fingerprint,
-        PointRating(judge).fingerprint,
-        PointRating(judge, hi=5).fingerprint,
+        DirectPair(judge).fingerprint, DirectPair(judge).for_vote(1).fingerprint,
+        PointRating(judge).fingerprint, PointRating(judge, hi=5).fingerprint,
         PointRubric(judge, ["x"]).fingerprint,
         PointRubric(judge, [Criterion("item 1", "x", weight=2)]).fingerprint,
-        ListRanking(judge).fingerprint,
-        ListRanking(judge, both_orders=False).fingerprint,
-    }
+        ListRanking(judge).fingerprint, ListRanking(judge, both_orders=False).fingerprint,
+    }  # fmt: skip
     assert len(prints) == 8
 
 

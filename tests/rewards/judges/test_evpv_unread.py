@@ -46,14 +46,10 @@ def test_premises_are_counted_by_outcome_at_any_depth_of_a_tree() -> None:
     assert counts.reason.startswith("the evidence could not be read: an image of 3 bytes")
     assert counts.shares == pytest.approx(
         {
-            "gate_open": 1 / 3,
-            "no_facts": 0,
-            "supported": 2 / 6,
-            "contradicted": 1 / 6,
-            "unknown": 1 / 6,
-            "unchecked": 2 / 6,
+            "gate_open": 1 / 3, "no_facts": 0, "supported": 2 / 6, "contradicted": 1 / 6,
+            "unknown": 1 / 6, "unchecked": 2 / 6,
         }
-    )
+    )  # fmt: skip
 
 
 def test_other_rewards_have_no_premises() -> None:

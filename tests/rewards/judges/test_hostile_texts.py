@@ -50,17 +50,13 @@ TEXTS = {
 READERS = {
     "object": lambda text: own_object(text, (text,)),
     "object beside": lambda text: own_object('{"winner": "A"}', (text,)),
-    "list": lambda text: own_list(text, (text,)),
-    "first object": first_object,
+    "list": lambda text: own_list(text, (text,)), "first object": first_object,
     "judgement": lambda text: read_judgement(text, (text,)),
     "judgement beside": lambda text: read_judgement("<scores>1, 2</scores>", (text,)),
-    "comparison": lambda text: read_comparison(text, "mark"),
-    "extract": extract_json,
-    "call": lambda text: read_call(text, (text,)),
-    "scores": parse_pair_scores,
-    "winner": parse_pairwise_verdict,
-    "rating": parse_rating,
-}
+    "comparison": lambda text: read_comparison(text, "mark"), "extract": extract_json,
+    "call": lambda text: read_call(text, (text,)), "scores": parse_pair_scores,
+    "winner": parse_pairwise_verdict, "rating": parse_rating,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("reader", READERS)

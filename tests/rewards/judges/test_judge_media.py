@@ -25,14 +25,11 @@ RUBRIC = {
     "question": "What colour?",
     "items": [
         {
-            "id": "e1",
-            "tier": "essential",
-            "title": "Colour",
-            "text": "Names the colour.",
+            "id": "e1", "tier": "essential", "title": "Colour", "text": "Names the colour.",
             "weight": 1,
         }
     ],
-}
+}  # fmt: skip
 
 
 def task(*media):

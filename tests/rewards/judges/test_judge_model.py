@@ -91,14 +91,11 @@ def test_without_repairs_there_is_one_call():
 @pytest.mark.parametrize(
     ("error", "status"),
     [
-        (TimedOut("late"), Status.TIMEOUT),
-        (TimeoutError("late"), Status.TIMEOUT),
-        (Unreachable("gone"), Status.INFRA_ERROR),
-        (ConnectionError("gone"), Status.INFRA_ERROR),
-        (Refused("no"), Status.REFUSED),
-        (TooLong("a prompt of 9000 tokens"), Status.INFRA_ERROR),
+        (TimedOut("late"), Status.TIMEOUT), (TimeoutError("late"), Status.TIMEOUT),
+        (Unreachable("gone"), Status.INFRA_ERROR), (ConnectionError("gone"), Status.INFRA_ERROR),
+        (Refused("no"), Status.REFUSED), (TooLong("a prompt of 9000 tokens"), Status.INFRA_ERROR),
     ],
-)
+)  # fmt: skip
 def test_each_failure_has_its_status_and_no_verdict(error, status):
     heard = ask(JudgeModel(SlowLM(error=error)))
     assert (heard.verdict, heard.status) == (None, status)

@@ -196,25 +196,16 @@ def test_a_prompt_without_documents_or_question_is_refused(prompt):
 @pytest.mark.parametrize(
     ("a", "b", "numeric", "reference"),
     [
-        ("3", "3", True, True),
-        ("1,200,000", "1.2 million", True, False),
-        ("10k", "10", False, True),
-        ("10k", "10000", True, False),
-        ("3w", "30,000", True, False),
+        ("3", "3", True, True), ("1,200,000", "1.2 million", True, False),
+        ("10k", "10", False, True), ("10k", "10000", True, False), ("3w", "30,000", True, False),
         ("5%", "0.05", True, True),  # the reference: 5 and 0.05 differ by 4.95; see below
-        ("0.05", "0.1", False, True),
-        ("1e3", "1000", True, False),
-        ("2.0", "2", True, True),
-        ("2.04", "2", False, True),
-        ("12 km", "12", True, False),
-        ("12 km", "12 miles", False, False),
-        ("3 to 5", "3", False, False),
-        ("Paris", " paris ", True, False),
-        ("Paris", "Paris", True, True),
-        ("-4", "\N{MINUS SIGN}4", True, False),
-        ("", "", False, True),
+        ("0.05", "0.1", False, True), ("1e3", "1000", True, False), ("2.0", "2", True, True),
+        ("2.04", "2", False, True), ("12 km", "12", True, False),
+        ("12 km", "12 miles", False, False), ("3 to 5", "3", False, False),
+        ("Paris", " paris ", True, False), ("Paris", "Paris", True, True),
+        ("-4", "\N{MINUS SIGN}4", True, False), ("", "", False, True),
     ],
-)
+)  # fmt: skip
 def test_answers_match(a, b, numeric, reference):
     if (a, b) == ("5%", "0.05"):
         reference = False
@@ -245,22 +236,14 @@ def test_refusals_are_no_claims():
 @pytest.mark.parametrize(
     "answer",
     [
-        "Not mentioned in the passages.",
-        "not stated in the given documents",
-        "cannot be determined from the context",
-        "I cannot answer this question",
-        "Unable to determine",
-        "It is not specified.",
-        "not enough information",
-        "Insufficient information to answer the question",
-        "No information available",
-        "No information about the mayor",
-        "N/A",
-        "none mentioned",
-        "None is given in the passages",
+        "Not mentioned in the passages.", "not stated in the given documents",
+        "cannot be determined from the context", "I cannot answer this question",
+        "Unable to determine", "It is not specified.", "not enough information",
+        "Insufficient information to answer the question", "No information available",
+        "No information about the mayor", "N/A", "none mentioned", "None is given in the passages",
         "无法回答该问题",
     ],
-)
+)  # fmt: skip
 def test_a_refusal_may_have_a_short_tail(answer):
     assert is_refusal(answer)
 
@@ -297,16 +280,12 @@ def test_a_leak_in_another_spelling_is_one():
 @pytest.mark.parametrize(
     ("question", "answer"),
     [
-        ("Is it 1000 m high?", "1,000"),
-        ("Does it fill 50 %?", "50%"),
-        ("Does it fill fifty percent?", "50%"),
-        ("Which of the 1.2 million people?", "1,200,000"),
-        ("Which town of 10k people?", "10,000"),
-        ("Which of the forty-one towers?", "41"),
-        ("Which of the 205 towers?", "two hundred and five"),
-        ("Is it 0.1 m long?", "10 cm"),
+        ("Is it 1000 m high?", "1,000"), ("Does it fill 50 %?", "50%"),
+        ("Does it fill fifty percent?", "50%"), ("Which of the 1.2 million people?", "1,200,000"),
+        ("Which town of 10k people?", "10,000"), ("Which of the forty-one towers?", "41"),
+        ("Which of the 205 towers?", "two hundred and five"), ("Is it 0.1 m long?", "10 cm"),
     ],
-)
+)  # fmt: skip
 def test_a_leak_is_a_number_however_it_is_written(question, answer):
     assert kept_claims([Claim(question, answer)]) == ([], 0, 1, 0, 0)
     assert kept_claims([Claim("How much is it?", answer)]).leaks == 0
@@ -334,22 +313,15 @@ def test_a_question_that_tells_another_claims_answer_is_asked_in_another_prompt(
 @pytest.mark.parametrize(
     ("stated", "answer", "is_own"),
     [
-        ("New England Patriots", "Tampa, Florida", False),
-        ("49-31", "Tampa, Florida", False),
-        ("Tampa", "Tampa, Florida", True),
-        ("in July 2007", "July 1, 2007", True),
-        ("2007", "It came out in 2008.", False),
-        ("1.2 million", "It has 1,200,000 people.", True),
-        ("12 %", "a share of 0.12", True),
-        ("0.12", "a share of 12 %", True),
-        ("12 %", "a share of 13 %", False),
-        ("José", "JOSE\u0301 built it", True),
-        ("No", "It has three towers.", True),
-        ("4", "It is 14.", False),
-        ("9", "14 bridges and nine parks.", True),
-        ("21", "Twenty-one people.", True),
+        ("New England Patriots", "Tampa, Florida", False), ("49-31", "Tampa, Florida", False),
+        ("Tampa", "Tampa, Florida", True), ("in July 2007", "July 1, 2007", True),
+        ("2007", "It came out in 2008.", False), ("1.2 million", "It has 1,200,000 people.", True),
+        ("12 %", "a share of 0.12", True), ("0.12", "a share of 12 %", True),
+        ("12 %", "a share of 13 %", False), ("José", "JOSE\u0301 built it", True),
+        ("No", "It has three towers.", True), ("4", "It is 14.", False),
+        ("9", "14 bridges and nine parks.", True), ("21", "Twenty-one people.", True),
     ],
-)
+)  # fmt: skip
 def test_a_claim_is_the_answers_own_where_it_states_it(stated, answer, is_own):
     assert is_own_claim(Claim("q", stated), answer) is is_own
 

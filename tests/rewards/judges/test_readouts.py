@@ -31,28 +31,16 @@ from burnish.rewards.select import sequential_knockout
 @pytest.mark.parametrize(
     ("text", "letter"),
     [
-        ("I say A>>B", "A"),
-        ("first A>B, on reflection B >> A", "B"),
-        ("A = B", "Tie"),
-        ("a = b", "error"),
-        ("We have a = b here.\nFinal: A", "A"),
-        ("if a > b: pass\n[[B]]", "B"),
-        ("Output (a) then Output (b)", "B"),
-        ("Final: tie.", "Tie"),
-        ("Final: A\nFinal: B\n", "B"),
-        ("Final: A is not a line of its own", "error"),
-        ("Final: Abstain", "Abstain"),
-        ("[[A]] and [[Tie]]", "Tie"),
-        ('{"winner": "Response B"} {"winner": "A"}', "B"),
-        ('so: {"verdict": "no preference"}', "Tie"),
-        ('{"choice": "assistant a"}', "A"),
-        ('{"winner": 1, "answer": "b"}', "B"),
-        ('{"winner": "the first"}', "error"),
-        ("[[A]] but A=B", "Tie"),
-        ("Both are good.", "error"),
-        ("", "error"),
+        ("I say A>>B", "A"), ("first A>B, on reflection B >> A", "B"), ("A = B", "Tie"),
+        ("a = b", "error"), ("We have a = b here.\nFinal: A", "A"), ("if a > b: pass\n[[B]]", "B"),
+        ("Output (a) then Output (b)", "B"), ("Final: tie.", "Tie"), ("Final: A\nFinal: B\n", "B"),
+        ("Final: A is not a line of its own", "error"), ("Final: Abstain", "Abstain"),
+        ("[[A]] and [[Tie]]", "Tie"), ('{"winner": "Response B"} {"winner": "A"}', "B"),
+        ('so: {"verdict": "no preference"}', "Tie"), ('{"choice": "assistant a"}', "A"),
+        ('{"winner": 1, "answer": "b"}', "B"), ('{"winner": "the first"}', "error"),
+        ("[[A]] but A=B", "Tie"), ("Both are good.", "error"), ("", "error"),
     ],
-)
+)  # fmt: skip
 def test_verdicts_in_the_order_of_the_forms(text, letter):
     assert parse_pairwise_verdict(text) == letter
     assert parse_pairwise_verdict([text, text]) == [letter, letter]
@@ -70,24 +58,11 @@ def test_a_cut_reply_counts_only_at_its_end_and_never_as_json():
 @pytest.mark.parametrize(
     ("text", "rating"),
     [
-        ("8", 8),
-        ("Rating: 8.", 8),
-        ("8/10", 8),
-        ("I give it 8/10.", 8),
-        ("7 out of 10", 7),
-        ("**9**", 9),
-        ("[[4]]", 4),
-        ("10", 10),
-        ("0", None),
-        ("11", None),
-        ("-3", None),
-        ("7.5", None),
-        ("8/100", None),
-        ("between 4-5", None),
-        ("9 stars", None),
-        ("", None),
+        ("8", 8), ("Rating: 8.", 8), ("8/10", 8), ("I give it 8/10.", 8), ("7 out of 10", 7),
+        ("**9**", 9), ("[[4]]", 4), ("10", 10), ("0", None), ("11", None), ("-3", None),
+        ("7.5", None), ("8/100", None), ("between 4-5", None), ("9 stars", None), ("", None),
     ],
-)
+)  # fmt: skip
 def test_ratings(text, rating):
     assert parse_rating(text, lo=1, hi=10) == rating
     assert parse_rating([text], 1, 10) == [rating]
@@ -96,24 +71,16 @@ def test_ratings(text, rating):
 def test_ranking_scores_of_best_of_four():
     assert ranking_score(("A", "A")) == 1.0
     assert ranking_score([("A", "A"), ("B", "A"), ("error", "A"), (None, "C")]) == [
-        1,
-        0,
-        0.25,
-        0.25,
-    ]
+        1, 0, 0.25, 0.25,
+    ]  # fmt: skip
     assert ranking_score("D", "D") == 1.0
 
 
 def test_shares_of_counts():
     assert score_from_counts((3, 4)) == 0.75
     assert score_from_counts([(0, 0), (5, 4), (None, 3), (-1, 2), (2, -1), (1, None)]) == [
-        1.0,
-        1.0,
-        None,
-        None,
-        None,
-        None,
-    ]
+        1.0, 1.0, None, None, None, None,
+    ]  # fmt: skip
 
 
 def test_clamp():
@@ -125,20 +92,14 @@ def test_clamp():
 @pytest.mark.parametrize(
     ("reference", "responses", "label"),
     [
-        ("4", ["It is 14.", "It is 4."], "B"),
-        ("4", ["4", "also 4"], "inconclusive"),
-        ("4", ["5", "6"], "inconclusive"),
-        ("4", ["-4", "the answer: 4"], "B"),
-        ("4", ["4.5", "3,4", "(4)"], "C"),
-        ("-4", ["4", "x = -4"], "B"),
-        ("4", [r"\boxed{4}", "44"], "A"),
-        ("New York.", ["in NEW  YORK, they say", "York"], "A"),
-        ("cat", ["concatenate", "a cat"], "B"),
-        ("", ["a", "b"], "inconclusive"),
-        ("50%", ["50% of them", "50 of them"], "A"),
-        ("straße", ["STRASSE 5", "x"], "A"),
+        ("4", ["It is 14.", "It is 4."], "B"), ("4", ["4", "also 4"], "inconclusive"),
+        ("4", ["5", "6"], "inconclusive"), ("4", ["-4", "the answer: 4"], "B"),
+        ("4", ["4.5", "3,4", "(4)"], "C"), ("-4", ["4", "x = -4"], "B"),
+        ("4", [r"\boxed{4}", "44"], "A"), ("New York.", ["in NEW  YORK, they say", "York"], "A"),
+        ("cat", ["concatenate", "a cat"], "B"), ("", ["a", "b"], "inconclusive"),
+        ("50%", ["50% of them", "50 of them"], "A"), ("straße", ["STRASSE 5", "x"], "A"),
     ],
-)
+)  # fmt: skip
 def test_references_are_matched_as_whole_tokens(reference, responses, label):
     assert reference_match((reference, responses)) == label
     assert reference_match({"reference": reference, "responses": responses}) == label
@@ -164,12 +125,9 @@ def test_two_orders_over_all_samples():
         predictions=[
             ("A", "B"),  # right in both letters shown
             ("A", "A"),  # always the first: one right, one wrong
-            ("A", "Tie"),
-            ("error", None),
-            ("error", "B"),
-            ("Tie", "Tie"),
+            ("A", "Tie"), ("error", None), ("error", "B"), ("Tie", "Tie"),
         ],
-    )
+    )  # fmt: skip
     assert found.results == ["correct", "same", "wrong", "invalid", "correct", "same"]
     assert (found.correct, found.wrong, found.same, found.invalid) == (2, 1, 2, 1)
     assert found.accuracy == pytest.approx(2 / 6)
@@ -220,24 +178,15 @@ def test_ties_without_spread_or_with_a_missing_rating():
 
 def test_labels_are_removed_at_any_depth_and_case():
     metadata = {
-        "domain": "law",
-        "Label": "A",
+        "domain": "law", "Label": "A",
         "extra": {"WINNER": "A", "modelA": "x", "deep": [{"gold-label": 1}, {"page": 3}]},
-        "human_label": "B",
-        "only": {"score": 1},
-        "empty": [],
-        "count": 0,
-        "flag": False,
-        "response_order": [1, 0],
-        "source": "forum",
-    }
+        "human_label": "B", "only": {"score": 1}, "empty": [], "count": 0, "flag": False,
+        "response_order": [1, 0], "source": "forum",
+    }  # fmt: skip
     assert sanitize_metadata(metadata) == {
-        "domain": "law",
-        "extra": {"deep": [{"page": 3}]},
-        "count": 0,
-        "flag": False,
+        "domain": "law", "extra": {"deep": [{"page": 3}]}, "count": 0, "flag": False,
         "source": "forum",
-    }
+    }  # fmt: skip
 
 
 TELLING = (

@@ -77,15 +77,12 @@ def test_points_are_counted_and_capped(skill: SkillPackage, answer: str, value: 
 @pytest.mark.parametrize(
     "answer",
     [
-        call("final_answer"),
-        call("final_answer", score=1.5),
-        call("final_answer", score="0.5"),
-        call("final_answer", score=True),
-        call("final_answer", score=0.5, flags=["bad"]),
+        call("final_answer"), call("final_answer", score=1.5), call("final_answer", score="0.5"),
+        call("final_answer", score=True), call("final_answer", score=0.5, flags=["bad"]),
         call("final_answer", score=0.5, flags=[["wrong_task"]]),
         call("final_answer", constraints=[{"constraint": "x", "satisfied": "yes"}]),
     ],
-)
+)  # fmt: skip
 def test_points_that_are_none(skill: SkillPackage, answer: str) -> None:
     judge, _ = a_judge(lambda messages, index: answer, [skill], scope="point")
     (reward,) = judged(judge, a_task(), "It is 4.")
@@ -220,13 +217,9 @@ def test_the_fingerprint_changes_with_what_matters(tmp_path: Path) -> None:
     before = [
         fingerprint(build(model, base | more))
         for more in (
-            {},
-            {"mode": "operational"},
-            {"steps": 9},
-            {"scope": "point"},
-            {"method": "flat"},
+            {}, {"mode": "operational"}, {"steps": 9}, {"scope": "point"}, {"method": "flat"},
         )
-    ]
+    ]  # fmt: skip
     (folder / "rules.md").write_text("changed")
     assert len({*before, fingerprint(build(model, base))}) == 6
 

@@ -172,11 +172,8 @@ def test_code_is_limited_and_sees_texts_only(skill: SkillPackage) -> None:
     first, _second = judged(judge, a_task(reference="4", winner="A"), "one", "two")
     errors = [error for _, error in tools(first)]
     assert errors[1:] == [
-        None,
-        "99 characters; at most 50",
-        None,
-        "you have run code 2 times, the most",
-    ]
+        None, "99 characters; at most 50", None, "you have run code 2 times, the most",
+    ]  # fmt: skip
     assert runner.cases[0] == {"prompt": "What is 2 + 2?", "responses": {"A": "one", "B": "two"}}
 
 
@@ -286,20 +283,15 @@ def test_the_same_text_twice_is_a_tie_unasked(skill: SkillPackage) -> None:
 @pytest.mark.parametrize(
     "reply",
     [
-        "",
-        "A",
-        '{"tool": "final_answer"} {"tool": "final_answer"}',
-        'I say {"tool": "final_answer", "arguments": {}}',
-        '{"tool": 3, "arguments": {}}',
+        "", "A", '{"tool": "final_answer"} {"tool": "final_answer"}',
+        'I say {"tool": "final_answer", "arguments": {}}', '{"tool": 3, "arguments": {}}',
         '{"tool": "final_answer", "arguments": []}',
         '{"tool": "final_answer", "arguments": {}, "note": 1}',
         '{"tool": "x", "tool": "final_answer", "arguments": {}}',
-        '{"tool": "final_answer", "arguments": {"score": NaN}}',
-        "{" * 3000,
-        '{"a":' * 20000,
+        '{"tool": "final_answer", "arguments": {"score": NaN}}', "{" * 3000, '{"a":' * 20000,
         "x" * 200_000,
     ],
-)
+)  # fmt: skip
 def test_replies_that_are_no_call(reply: str) -> None:
     with pytest.raises(Unreadable):
         read_call(reply)
@@ -314,16 +306,12 @@ def test_a_call_in_a_fence_and_after_thoughts() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        {},
-        {"verdict": "C"},
-        {"verdict": ["A"]},
-        {"verdict": "A>B"},
-        {"verdict": "A", "winner": "B"},
-        {"verdict": "A", "rationale": 3},
+        {}, {"verdict": "C"}, {"verdict": ["A"]}, {"verdict": "A>B"},
+        {"verdict": "A", "winner": "B"}, {"verdict": "A", "rationale": 3},
         {"verdict": "A", "judgement_package": "none"},
         {"verdict": "A", "judgement_package": [{"criterion": "x"}]},
     ],
-)
+)  # fmt: skip
 def test_final_answers_that_are_none(skill: SkillPackage, arguments: dict[str, Any]) -> None:
     judge, _ = a_judge(lambda messages, index: call("final_answer", **arguments), [skill])
     assert [r.value for r in judged(judge, a_task(), "one", "two")] == [None, None]
@@ -332,16 +320,11 @@ def test_final_answers_that_are_none(skill: SkillPackage, arguments: dict[str, A
 @pytest.mark.parametrize(
     ("text", "side"),
     [
-        ("Final: A", 1),
-        ("**Final: b**", -1),
-        ("Final: Tie.", 0),
-        ("First I thought\nFinal: A\nbut no\nFinal: B", None),
-        ("Final: A or B", None),
-        ("They said Final: A", None),
-        ("A", None),
-        ("", None),
+        ("Final: A", 1), ("**Final: b**", -1), ("Final: Tie.", 0),
+        ("First I thought\nFinal: A\nbut no\nFinal: B", None), ("Final: A or B", None),
+        ("They said Final: A", None), ("A", None), ("", None),
     ],
-)
+)  # fmt: skip
 def test_plain_lines(text: str, side: int | None) -> None:
     case = Case(a_task(), answers("one", "two"))
     found = read_plain(case, Reply(text))

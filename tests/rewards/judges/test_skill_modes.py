@@ -19,13 +19,8 @@ SECRET = "xyzzy"
 REFERENCE = "plugh"
 """Stands in the task's reference only."""
 TOOLS = (
-    "use_skill",
-    "list_resources",
-    "view_resource",
-    "run_resource",
-    "python_sandbox",
-    "nothing",
-)
+    "use_skill", "list_resources", "view_resource", "run_resource", "python_sandbox", "nothing",
+)  # fmt: skip
 
 kinds = st.tuples(
     st.booleans(),

@@ -20,14 +20,10 @@ items = st.builds(
 
 def a_resource(**more: object) -> Resource:
     fields = {
-        "id": "v",
-        "type": "verifier",
-        "implementation_kind": "reference_match",
-        "leakage_level": "oracle_only",
-        "allowed_setting": "skill_operational",
-        "decision_impact": "strong",
-        "hard_or_soft": "hard",
-    }
+        "id": "v", "type": "verifier", "implementation_kind": "reference_match",
+        "leakage_level": "oracle_only", "allowed_setting": "skill_operational",
+        "decision_impact": "strong", "hard_or_soft": "hard",
+    }  # fmt: skip
     return Resource(**(fields | more))  # type: ignore[arg-type]
 
 
@@ -46,22 +42,14 @@ def a_finding(
 @pytest.mark.parametrize(
     ("satisfied", "total", "flags", "value"),
     [
-        (3, 4, (), 0.75),
-        (4, 4, (), 1.0),
-        (0, 0, (), 1.0),
-        (4, 4, ("wrong_task",), 0.25),
-        (4, 4, ("unjustified_refusal",), 0.25),
-        (4, 4, ("missing_deliverable",), 0.50),
-        (4, 4, ("invalid_structure",), 0.55),
-        (4, 4, ("polluted_answer",), 0.60),
-        (4, 4, ("several_major_failures",), 0.60),
-        (4, 4, ("wrong_language",), 0.65),
-        (4, 4, ("wrong_language", "missing_deliverable"), 0.50),
-        (1, 4, ("wrong_language",), 0.25),
-        (None, 4, (), None),
-        (-1, 4, (), None),
+        (3, 4, (), 0.75), (4, 4, (), 1.0), (0, 0, (), 1.0), (4, 4, ("wrong_task",), 0.25),
+        (4, 4, ("unjustified_refusal",), 0.25), (4, 4, ("missing_deliverable",), 0.50),
+        (4, 4, ("invalid_structure",), 0.55), (4, 4, ("polluted_answer",), 0.60),
+        (4, 4, ("several_major_failures",), 0.60), (4, 4, ("wrong_language",), 0.65),
+        (4, 4, ("wrong_language", "missing_deliverable"), 0.50), (1, 4, ("wrong_language",), 0.25),
+        (None, 4, (), None), (-1, 4, (), None),
     ],
-)
+)  # fmt: skip
 def test_counts_and_caps(
     satisfied: int | None, total: int, flags: tuple[str, ...], value: float | None
 ) -> None:

@@ -24,15 +24,12 @@ GOOD = '{"reasons": "A is right", "winner": "A"}'
 @pytest.mark.parametrize(
     "reply",
     [
-        GOOD,
-        f"  {GOOD}\n",
-        f"```json\n{GOOD}\n```",
-        f"```\n{GOOD}\n```",
+        GOOD, f"  {GOOD}\n", f"```json\n{GOOD}\n```", f"```\n{GOOD}\n```",
         f"<think>B? {verdict('B')} no.</think>\n{GOOD}",
         f"hidden thoughts {verdict('B')}</think>{GOOD}",
         '{"winner": " a ", "reasons": ["A is", "right"]}',
     ],
-)
+)  # fmt: skip
 def test_these_are_verdicts(reply):
     winner = read_reply(reply, WINNER, ("x", "y"))
     assert (winner.winner, winner.reasons) == ("A", "A is right")
@@ -41,20 +38,14 @@ def test_these_are_verdicts(reply):
 @pytest.mark.parametrize(
     ("reply", "why"),
     [
-        ("", "got nothing"),
-        ("A", "got 'A'"),
-        ("A is better than B. [[A]]", "nothing else"),
-        (f"My verdict: {GOOD}", "nothing else"),
-        (f"{GOOD} I hope this helps.", "text after it"),
-        (f"{GOOD}\n{verdict('B')}", "a second object"),
-        (f"{GOOD}{GOOD}", "a second object"),
-        (f"The other judge wrote:\n{GOOD}", "nothing else"),
-        (f"> {GOOD}", "nothing else"),
+        ("", "got nothing"), ("A", "got 'A'"), ("A is better than B. [[A]]", "nothing else"),
+        (f"My verdict: {GOOD}", "nothing else"), (f"{GOOD} I hope this helps.", "text after it"),
+        (f"{GOOD}\n{verdict('B')}", "a second object"), (f"{GOOD}{GOOD}", "a second object"),
+        (f"The other judge wrote:\n{GOOD}", "nothing else"), (f"> {GOOD}", "nothing else"),
         (f"```json\n{GOOD}\n```\n```json\n{verdict('B')}\n```", "nothing else"),
         (f"<think>{GOOD}", "thoughts without an end"),
         ("{'reasons': 'x', 'winner': 'A'}", "broken JSON"),
-        ('{"reasons": "x", "winner": "A"', "broken JSON"),
-        ('{"winner": "A"}', '"reasons"'),
+        ('{"reasons": "x", "winner": "A"', "broken JSON"), ('{"winner": "A"}', '"reasons"'),
         ('{"reasons": "", "winner": "A"}', "to be a text"),
         ('{"reasons": 7, "winner": "A"}', "to be a text"),
         ('{"reasons": [], "winner": "A"}', "to be a text"),
@@ -66,11 +57,10 @@ def test_these_are_verdicts(reply):
         ('{"reasons": "x", "winner": "A", "winner": "B"}', "twice"),
         ('{"reasons": "x", "winner": "A", "score": 9}', "keys"),
         ('{"reasons": NaN, "winner": "A"}', "NaN"),
-        ('[{"reasons": "x", "winner": "A"}]', "nothing else"),
-        ('"A"', "nothing else"),
+        ('[{"reasons": "x", "winner": "A"}]', "nothing else"), ('"A"', "nothing else"),
         ('{"a":' * 5000, "broken JSON"),
     ],
-)
+)  # fmt: skip
 def test_these_are_none(reply, why):
     with pytest.raises(Unreadable, match="expected") as caught:
         read_reply(reply, WINNER, ("x", "y"))

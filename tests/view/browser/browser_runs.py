@@ -122,14 +122,10 @@ def judged_run(folder: Path) -> Path:
 def judged_metrics(step: int) -> dict[str, float | None]:
     """The numbers of one step, under the names that training gives them."""
     return {
-        "reward/total": 0.2 + 0.05 * step,
-        "reward/judge/mean": 0.2 + 0.05 * step,
-        "reward/format/mean": 1.0,
-        "length/mean": 4.0 + step,
-        "policy/entropy": 1.5 - 0.1 * step,
-        "groups/useful": 1.0,
-        "groups/total": 2.0,
-    }
+        "reward/total": 0.2 + 0.05 * step, "reward/judge/mean": 0.2 + 0.05 * step,
+        "reward/format/mean": 1.0, "length/mean": 4.0 + step, "policy/entropy": 1.5 - 0.1 * step,
+        "groups/useful": 1.0, "groups/total": 2.0,
+    }  # fmt: skip
 
 
 def judged_sample(step: int, index: int) -> StoredSample:

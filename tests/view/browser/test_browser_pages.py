@@ -12,38 +12,23 @@ from browser_runs import HOSTILE, SCRIPT
 pytestmark = pytest.mark.browser
 
 FIRST = [
-    at("first"),
-    at("first", "/steps"),
-    at("first", "/settings?show=all"),
-    at("first", "/step?n=3"),
-    at("first", "/step?n=3&split=eval:held_out"),
-    at("first", "/samples"),
-    at("first", "/audit"),
-]
+    at("first"), at("first", "/steps"), at("first", "/settings?show=all"), at("first", "/step?n=3"),
+    at("first", "/step?n=3&split=eval:held_out"), at("first", "/samples"), at("first", "/audit"),
+]  # fmt: skip
 JUDGED = [
-    at("judged"),
-    at("judged", "/step?n=5"),
-    at("judged", "/group?step=5&key=5.0"),
-    at("judged", "/sample?id=5/train/1"),
-    at("judged", "/samples?q=needle"),
-    at("judged", "/prompt?task=task-0"),
-    at("judged", "/audit"),
-]
+    at("judged"), at("judged", "/step?n=5"), at("judged", "/group?step=5&key=5.0"),
+    at("judged", "/sample?id=5/train/1"), at("judged", "/samples?q=needle"),
+    at("judged", "/prompt?task=task-0"), at("judged", "/audit"),
+]  # fmt: skip
 OTHERS = ["/", "/compare?a=first&b=second", "/benches", "/bench?key=llmbar-direct"]
 PAGES = [*OTHERS, *FIRST, *JUDGED]
 TASK = quote(SCRIPT, safe="")
 HOSTILE_PAGES = [
-    at(HOSTILE),
-    at(HOSTILE, "/settings?show=all"),
-    at(HOSTILE, "/step?n=1"),
-    at(HOSTILE, f"/group?step=1&key={TASK}1"),
-    at(HOSTILE, "/sample?id=1/train/1"),
-    at(HOSTILE, f"/samples?q={TASK}"),
-    at(HOSTILE, f"/prompt?task={TASK}"),
-    at(HOSTILE, "/audit"),
-    "/bench?key=llmbar-direct",
-    "/",
-]
+    at(HOSTILE), at(HOSTILE, "/settings?show=all"), at(HOSTILE, "/step?n=1"),
+    at(HOSTILE, f"/group?step=1&key={TASK}1"), at(HOSTILE, "/sample?id=1/train/1"),
+    at(HOSTILE, f"/samples?q={TASK}"), at(HOSTILE, f"/prompt?task={TASK}"), at(HOSTILE, "/audit"),
+    "/bench?key=llmbar-direct", "/",
+]  # fmt: skip
 
 
 def is_error(view: Watched) -> bool:

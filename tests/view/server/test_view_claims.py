@@ -37,11 +37,8 @@ def test_the_page_of_a_sample_has_claims_votes_and_documents(tmp_path: Path):
     assert found is not None
     (claim,) = found["claims"]
     assert (claim.checks, claim.vote, claim.holds, claim.by_heart) == (
-        ["12", None, "12"],
-        -3,
-        False,
-        True,
-    )
+        ["12", None, "12"], -3, False, True,
+    )  # fmt: skip
     assert found["documents"] == ["<b>12</b> bridges"]  # text: the page shows it as such
     assert (found["role"], found["left_out"], found["reward"]) == ("solver", 2, -1.0)
 

@@ -54,14 +54,11 @@ def test_the_redirect_stays_on_this_site(stranger: TestClient) -> None:
 @pytest.mark.parametrize(
     "headers",
     [
-        {"origin": "https://evil.example"},
-        {"origin": "null"},
-        {"origin": "http://127.0.0.1:9999"},
-        {"origin": "http://[broken"},
-        {"sec-fetch-site": "cross-site"},
+        {"origin": "https://evil.example"}, {"origin": "null"}, {"origin": "http://127.0.0.1:9999"},
+        {"origin": "http://[broken"}, {"sec-fetch-site": "cross-site"},
         {"sec-fetch-site": "same-site"},
     ],
-)
+)  # fmt: skip
 def test_requests_of_other_sites_are_refused_even_with_the_token(
     client: Client, headers: dict[str, str]
 ) -> None:
@@ -103,14 +100,10 @@ def test_every_answer_carries_the_strict_headers(client: Client, path: str) -> N
 @pytest.mark.parametrize(
     "path",
     [
-        "/static/../server/app.py",
-        "/static/%2e%2e/server/app.py",
-        "/static/..%2fserver%2fapp.py",
-        "/static//etc/passwd",
-        "/static/%2fetc%2fpasswd",
-        "/static/..\\..\\x",
+        "/static/../server/app.py", "/static/%2e%2e/server/app.py", "/static/..%2fserver%2fapp.py",
+        "/static//etc/passwd", "/static/%2fetc%2fpasswd", "/static/..\\..\\x",
     ],
-)
+)  # fmt: skip
 def test_no_path_leads_out_of_the_static_folder(client: Client, path: str) -> None:
     answer = client.http.get(path)
     assert answer.status_code in (200, 404)

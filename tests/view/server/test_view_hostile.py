@@ -45,11 +45,8 @@ def test_no_answer_is_html_but_the_page_itself(client: Client) -> None:
 def test_evidence_and_failures_are_counted(client: Client) -> None:
     sample = client.run(HOSTILE, "/sample", id="0/train/1")
     assert sample["counted"] == {
-        "statuses": {"ok": 2},
-        "evidence": 2,
-        "oracle": 1,
-        "cost_usd": 0.25,
-    }
+        "statuses": {"ok": 2}, "evidence": 2, "oracle": 1, "cost_usd": 0.25,
+    }  # fmt: skip
     late = client.run(HOSTILE, "/sample", id="0/train/2")
     assert late["reward"]["value"] is None
     assert late["reward"]["status"] == "timeout"

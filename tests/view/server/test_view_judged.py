@@ -34,12 +34,9 @@ def judged(number: int, choice: tuple[int, ...] | None, best: tuple[int, ...]) -
 def bench(tmp_path: Path, runs: Path) -> Path:
     """Two right, one wrong, one tie, one without a verdict; a line that is being written."""
     items = [
-        judged(0, (0,), (0,)),
-        judged(1, (1,), (1,)),
-        judged(2, (0,), (1,)),
-        judged(3, (0, 1), (0,)),
-        judged(4, None, (1,)),
-    ]
+        judged(0, (0,), (0,)), judged(1, (1,), (1,)), judged(2, (0,), (1,)),
+        judged(3, (0, 1), (0,)), judged(4, None, (1,)),
+    ]  # fmt: skip
     lines = b"\n".join(msgspec.json.encode(one) for one in items)
     (tmp_path / "llmbar-direct.jsonl").write_bytes(lines + b'\n{"id": "half')
     (tmp_path / "other.jsonl").write_text('{"prompt": "not a result"}\n')

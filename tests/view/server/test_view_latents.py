@@ -12,14 +12,9 @@ from burnish.view.pages.sample_page import sample_page
 
 RED, BLUE = (data_uri([[colour]]) for colour in ((255, 0, 0), (0, 0, 255)))
 SPAN = {
-    "slots": 4,
-    "clipped": 2,
-    "norm": 1.5,
-    "target_norm": 3.0,
-    "note": "red is left",
-    "picture": RED,
-    "target": BLUE,
-}
+    "slots": 4, "clipped": 2, "norm": 1.5, "target_norm": 3.0, "note": "red is left",
+    "picture": RED, "target": BLUE,
+}  # fmt: skip
 
 
 def stored(latents, image=BLUE):
@@ -46,11 +41,8 @@ def test_the_page_of_a_sample_has_the_imagined_and_the_true_picture(tmp_path: Pa
     assert found is not None
     first, second = found["spans"]
     assert (first["picture"], first["target"], first["ratio"], first["note"]) == (
-        RED,
-        BLUE,
-        0.5,
-        "red is left",
-    )
+        RED, BLUE, 0.5, "red is left",
+    )  # fmt: skip
     assert (second["picture"], second["ratio"]) == ("", None)
     assert (found["question"], found["clipped"], found["more"]) == (BLUE, 2, 0)
     assert page["info"] == {"other": 1}  # shown once, as pictures
@@ -59,14 +51,10 @@ def test_the_page_of_a_sample_has_the_imagined_and_the_true_picture(tmp_path: Pa
 @pytest.mark.parametrize(
     "picture",
     [
-        "https://example.org/a.png",
-        "data:image/svg+xml;base64,PHN2Zy8+",
-        "javascript:alert(1)",
-        RED + "A" * 300_000,
-        7,
-        None,
+        "https://example.org/a.png", "data:image/svg+xml;base64,PHN2Zy8+", "javascript:alert(1)",
+        RED + "A" * 300_000, 7, None,
     ],
-)
+)  # fmt: skip
 def test_only_small_png_texts_are_pictures(picture):
     found = latents_view(stored([{**SPAN, "picture": picture}], image=picture))
     assert found is not None

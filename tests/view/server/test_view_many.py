@@ -85,16 +85,11 @@ def test_sweeps_are_listed(many: Client) -> None:
     assert many.get("/sweeps") == {
         "sweeps": [
             {
-                "name": SWEEP,
-                "recipe": "small",
-                "varied": ["optimiser.learning_rate"],
-                "runs": 6,
-                "planned": 7,
-                "failed": 1,
-                "problem": "",
+                "name": SWEEP, "recipe": "small", "varied": ["optimiser.learning_rate"], "runs": 6,
+                "planned": 7, "failed": 1, "problem": "",
             }
         ]
-    }
+    }  # fmt: skip
 
 
 def test_a_damaged_sweep_says_so_and_the_rest_is_shown(tmp_path: Path) -> None:

@@ -30,13 +30,10 @@ def looking(folder: Path) -> Iterator[Client]:
 @pytest.mark.parametrize(
     ("sort", "order"),
     [
-        ("", "cab"),
-        ("newest", "cab"),
-        ("hardest", "bac"),
-        ("easiest", "abc"),
+        ("", "cab"), ("newest", "cab"), ("hardest", "bac"), ("easiest", "abc"),
         ("most_played", "acb"),
     ],
-)
+)  # fmt: skip
 def test_questions_are_ordered(looking: Client, sort: str, order: str) -> None:
     page = looking.run("game", "/questions", sort=sort)
     assert "".join(line["answer"][0] for line in page["questions"]) == order

@@ -28,11 +28,8 @@ def test_the_list_of_runs(client: Client) -> None:
     lines = {line["name"]: line for line in client.get("/runs")["runs"]}
     first = lines["first"]
     assert (first["status"], first["live"], first["steps"], first["planned"]) == (
-        "finished",
-        False,
-        6,
-        6,
-    )
+        "finished", False, 6, 6,
+    )  # fmt: skip
     assert first["samples"] == 6 * 8 + 3 * 5
     assert first["reward"]["name"] == "reward/total"
     assert len(first["reward"]["spark"]) == 6

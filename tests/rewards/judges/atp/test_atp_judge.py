@@ -344,13 +344,9 @@ def test_numbers_without_end_and_half_characters_leave_the_rest_of_a_group():
 
 def test_a_verdict_on_a_call_that_was_not_asked_about_is_ignored():
     said = {
-        "call": 9,
-        "reason": "so",
-        "needed": True,
-        "right_tool": True,
-        "arguments_ok": True,
+        "call": 9, "reason": "so", "needed": True, "right_tool": True, "arguments_ok": True,
         "placed_ok": True,
-    }
+    }  # fmt: skip
     reward = judged(Script(said={"precision": json.dumps(said)}))
     assert (reward.value, reward.status) == (None, Status.PARSE_ERROR)
     assert "named call 9 when asked about 1" in reward.reason

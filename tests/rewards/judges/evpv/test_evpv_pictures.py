@@ -91,15 +91,12 @@ def bomb(width=50_000, height=50_000):
         ({"image": "/etc/passwd"}, "a path is not opened"),
         ({"image": "../a.png"}, "a path is not opened"),
         ({"image": bomb()}, "50,000 x 50,000 pixels"),
-        ({"image": b"<svg onload='alert(1)'/>"}, "SVG"),
-        ({"image": b"RIFF0000WAVEfmt "}, "WAV"),
-        ({"image": blank()[:60]}, "cut off or damaged"),
-        ({"image": 7}, "expected bytes"),
-        (nested(5000), "expected bytes"),
-        ({"sha256": "0" * 64}, "has no file"),
+        ({"image": b"<svg onload='alert(1)'/>"}, "SVG"), ({"image": b"RIFF0000WAVEfmt "}, "WAV"),
+        ({"image": blank()[:60]}, "cut off or damaged"), ({"image": 7}, "expected bytes"),
+        (nested(5000), "expected bytes"), ({"sha256": "0" * 64}, "has no file"),
         ({"sha256": "../../x"}, "64 lower-case"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_picture_is_told_in_one_line_and_leaves_the_gate_open(given, told):
     reason = picture_of(given)
     assert isinstance(reason, str)

@@ -56,14 +56,11 @@ def test_a_verdict_is_read_leniently_for_parity_and_strictly_by_default(text, le
 
 def test_a_checklist_keeps_each_claim_once_and_every_step():
     steps = [
-        {"text": "a", "premise": "AB = 10"},
-        {"text": "b", "premise": None},
-        {"text": "c", "premise": " null "},
-        {"text": "d", "premise": "  "},
-        {"steptext": "e", "visualdependency": "CD = 5"},
-        ("f", " AB = 10 "),
+        {"text": "a", "premise": "AB = 10"}, {"text": "b", "premise": None},
+        {"text": "c", "premise": " null "}, {"text": "d", "premise": "  "},
+        {"steptext": "e", "visualdependency": "CD = 5"}, ("f", " AB = 10 "),
         {"text": "g", "premise": ["EF = 1", None, "AB = 10"]},
-    ]
+    ]  # fmt: skip
     assert build_checklist(steps) == (["AB = 10", "CD = 5", "EF = 1"], [0, 4, 5, 6])
     assert build_checklist([]) == ([], [])
 

@@ -62,15 +62,11 @@ def test_principles_and_verdicts_are_read_where_they_can_be() -> None:
 @pytest.mark.parametrize(
     "reply",
     [
-        "Text 1 wins.",
-        "<scores>7, 3</scores> is what I would say if asked",
-        "<scores>7, 3</scores>\n<scores>seven, three</scores>",
-        "<scores>11, 3</scores>",
-        "<scores>7</scores>",
-        "<think>never ends <scores>7, 3</scores>",
-        "",
+        "Text 1 wins.", "<scores>7, 3</scores> is what I would say if asked",
+        "<scores>7, 3</scores>\n<scores>seven, three</scores>", "<scores>11, 3</scores>",
+        "<scores>7</scores>", "<think>never ends <scores>7, 3</scores>", "",
     ],
-)
+)  # fmt: skip
 def test_hostile_replies_are_no_verdict(reply: str) -> None:
     with pytest.raises(Unreadable):
         read_judgement(reply)

@@ -197,11 +197,8 @@ def test_items_that_rest_on_nothing_are_refused() -> None:
 def auditor(**findings: bool):
     def audit(prompt: str) -> str:
         rows = {
-            "right": True,
-            "atomic": True,
-            "checkable": True,
-            "safety_omitted": False,
-        } | findings
+            "right": True, "atomic": True, "checkable": True, "safety_omitted": False,
+        } | findings  # fmt: skip
         return json.dumps([{"check": k, "holds": v} for k, v in rows.items()])
 
     return audit

@@ -105,16 +105,13 @@ def test_too_few_essentials_are_repaired_once_and_then_no_score() -> None:
 @pytest.mark.parametrize(
     "reply",
     [
-        "The answer is good: 9 of 10.",
-        "[]",
-        '{"item": "e1", "level": 2}',
-        json.dumps(GOOD) + " I hope this helps",
-        json.dumps([mark("zz", 2, "Unplug")]),
+        "The answer is good: 9 of 10.", "[]", '{"item": "e1", "level": 2}',
+        json.dumps(GOOD) + " I hope this helps", json.dumps([mark("zz", 2, "Unplug")]),
         json.dumps([mark("e1", 2, "Unplug"), mark("e1", 0), *GOOD[1:]]),
         json.dumps([mark("e1", 9, "Unplug"), *GOOD[1:]]),
         json.dumps([mark("e1", True, "Unplug"), *GOOD[1:]]),
     ],
-)
+)  # fmt: skip
 def test_hostile_replies_are_never_a_number(reply: str) -> None:
     reward = score(RubricScorer(judge(reply, reply)[0]))
     assert (reward.value, reward.status) == (None, Status.PARSE_ERROR)
