@@ -25,14 +25,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with one finished run `first`, which examples look at."""
     folder = tmp_path_factory.mktemp("examples")
     burnish.train(
-        "tiny",
-        steps=2,
-        name="first",
-        runs=folder / "runs",
-        rollout={"prompts": 2, "samples": 4, "max_tokens": 4},
-        evaluation={"prompts": 4},
+        "tiny", steps=2, name="first", runs=folder / "runs",
+        rollout={"prompts": 2, "samples": 4, "max_tokens": 4}, evaluation={"prompts": 4},
         show=False,
-    )
+    )  # fmt: skip
     return folder
 
 

@@ -105,16 +105,10 @@ def test_the_page_is_text_and_says_what_happened() -> None:
     }  # fmt: skip
     view.show(
         Started(
-            folder=Path("runs/x"),
-            model="tiny",
-            device="cpu",
-            dtype="float32",
-            forecast=forecast,
-            prompts=PromptReport(5, 62),
-            answers=AnswerBudget(16, ""),
-            **sizes,
+            folder=Path("runs/x"), model="tiny", device="cpu", dtype="float32", forecast=forecast,
+            prompts=PromptReport(5, 62), answers=AnswerBudget(16, ""), **sizes,
         )
-    )
+    )  # fmt: skip
     view.show(HeldOut(0, Estimate(0.3, 0.2, 0.4, 100), 100, 100))
     for step in range(2):
         metrics = {"reward/total": 0.1 * step, "time/step_s": 0.5}

@@ -202,16 +202,12 @@ def cases():
     parts = {colour: shared_blobs().add(picture(colour)) for colour in ("red", "blue")}
     return [
         RubricCase(
-            "Which?",
-            "It is red.",
-            "It is blue.",
-            1 if colour == "red" else 2,
-            rubric,
+            "Which?", "It is red.", "It is blue.", 1 if colour == "red" else 2, rubric,
             (parts[colour],),
         )
         for colour in ("red", "blue")
         for rubric in (RUBRIC, "<rubric>length 100%</rubric>")
-    ]
+    ]  # fmt: skip
 
 
 def test_a_rubric_transfers_to_a_judge_that_sees_the_picture():

@@ -26,21 +26,11 @@ def figures(name, seed, after, before=0.2, recipe="tiny", tasks=("p1",), **chang
     keys = {key.replace("__", "."): value for key, value in changes.items()}
     held_out = {key: Task(key, (Message("user", f"{key}?"),), {"answer": "1"}) for key in tasks}
     return RunFigures(
-        name=name,
-        folder=Path("runs") / name,
-        recipe=recipe,
-        status="finished",
-        settings=SETTINGS | {"run.seed": seed} | keys,
-        steps=10,
-        step=10,
-        before=before,
-        after=after,
-        seconds=10.0 + seed,
-        tokens=1000.0,
-        metrics={"reward/total": after},
-        tasks=held_out,
-        problem="" if after is not None else f"run '{name}' has no score",
-    )
+        name=name, folder=Path("runs") / name, recipe=recipe, status="finished",
+        settings=SETTINGS | {"run.seed": seed} | keys, steps=10, step=10, before=before,
+        after=after, seconds=10.0 + seed, tokens=1000.0, metrics={"reward/total": after},
+        tasks=held_out, problem="" if after is not None else f"run '{name}' has no score",
+    )  # fmt: skip
 
 
 def two_groups():

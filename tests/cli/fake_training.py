@@ -30,19 +30,12 @@ CHANGE = Estimate(0.29, 0.2, 0.38, 100)
 
 def started(folder: Path, done: int = 0) -> Started:
     return Started(
-        folder=folder,
-        model="tiny",
-        parameters=115_264,
-        trained_parameters=115_264,
-        device="cpu",
-        dtype="float32",
-        threads=1,
-        steps=3,
-        done=done,
+        folder=folder, model="tiny", parameters=115_264, trained_parameters=115_264, device="cpu",
+        dtype="float32", threads=1, steps=3, done=done,
         forecast=Forecast({"weights": 2**20, "optimiser": 2**21}, 2**33),
         prompts=PromptReport(512, 62, [("long-1", 2048), ("long-2", 1100)]),
         answers=AnswerBudget(16, ""),
-    )
+    )  # fmt: skip
 
 
 def step_done(step: int, **changes: Any) -> StepDone:

@@ -74,34 +74,26 @@ def make_sample(step: int, index: int) -> StoredSample:
         index=index,
         task=task,
         trajectory=Trajectory(
-            id=f"{step}.{slot}.{index % 2}",
-            task_id=task.id,
-            group=f"{step}.{slot}",
+            id=f"{step}.{slot}.{index % 2}", task_id=task.id, group=f"{step}.{slot}",
             spans=(
                 Span(Author.PROMPT, (5, 6, 7)),
                 Span(Author.MODEL, (8, 2), (-0.5, -0.25), trainable=True),
             ),
-            text=texts[index],
-            finish=Finish.LENGTH if index == 1 else Finish.STOP,
+            text=texts[index], finish=Finish.LENGTH if index == 1 else Finish.STOP,
             weight_version=step,
         ),
         reward=reward,
         advantage=(0.7071, -0.7071, 0.0, 0.0)[index],
         keep=index != 3,
-    )
+    )  # fmt: skip
 
 
 def _eval(step: int, index: int) -> StoredSample:
     source = make_sample(step, index)
     return StoredSample(
-        step=step,
-        split="eval:held_out",
-        index=index,
-        task=source.task,
-        trajectory=source.trajectory,
-        reward=source.reward,
-        keep=False,
-    )
+        step=step, split="eval:held_out", index=index, task=source.task,
+        trajectory=source.trajectory, reward=source.reward, keep=False,
+    )  # fmt: skip
 
 
 def _score(value: float) -> dict[str, object]:

@@ -48,15 +48,12 @@ def _answer(
         index=index,
         task=Task(key, (Message("user", f"What is {key}?"),), {"answer": "1"}),
         trajectory=Trajectory(
-            f"eval.{step}.{index}",
-            key,
-            f"eval.{step}.{index}",
-            (Span(Author.MODEL, (1,)),),
+            f"eval.{step}.{index}", key, f"eval.{step}.{index}", (Span(Author.MODEL, (1,)),),
             answers.get(key, f"mark {mark}"),
         ),
         reward=failed if mark is None else Reward("total", mark),
         keep=False,
-    )
+    )  # fmt: skip
 
 
 def prompts(marks: str) -> Marks:

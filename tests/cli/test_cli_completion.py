@@ -28,13 +28,9 @@ def complete(*words: str, cwd: Path | None = None) -> list[str]:
     asked = {"_BURNISH_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(words)}
     environment = {**os.environ, **asked, "COMP_CWORD": str(len(words) - 1)}
     done = subprocess.run(
-        [sys.executable, "-c", BLOCKED],
-        env=environment,
-        cwd=cwd,
-        capture_output=True,
-        text=True,
+        [sys.executable, "-c", BLOCKED], env=environment, cwd=cwd, capture_output=True, text=True,
         check=True,
-    )
+    )  # fmt: skip
     assert done.stderr == ""
     return done.stdout.split()
 

@@ -39,14 +39,10 @@ def make_run(folder: Path, rewards: list[list[Reward]], config: dict[str, Any]) 
                 plain = make_sample(step, index % 4)
                 samples.append(
                     StoredSample(
-                        step=step,
-                        split="train",
-                        index=index,
-                        task=plain.task,
-                        trajectory=plain.trajectory,
-                        reward=reward,
+                        step=step, split="train", index=index, task=plain.task,
+                        trajectory=plain.trajectory, reward=reward,
                     )
-                )
+                )  # fmt: skip
             store.append_rollouts(step, samples)
         store.finish("finished", {})
 

@@ -96,14 +96,9 @@ def test_distillation_learns_the_teachers_distribution():
     trainable, experts, optimiser = make(carry=(sft.TEACHER,))
     teaching = teaching_for(trainable)
     taught = fine_tune(
-        trainable,
-        experts,
-        optimiser,
-        teaching=teaching,
-        steps=80,
-        batch=12,
+        trainable, experts, optimiser, teaching=teaching, steps=80, batch=12,
         rate=lambda step: 1e-2 * (1 - step / 80),
-    )
+    )  # fmt: skip
     done = list(taught)
     assert done[-1].answer_loss < 0.2 * done[0].answer_loss
     assert done[-1].loss < 0.4 * done[0].loss

@@ -5,11 +5,8 @@ from lab.plan import Arm, Column, Sizes, Study, Subject
 SIZES = Sizes(
     overrides={"checkpoint.every": 0, "checkpoint.keep": 1},
     caps={"model.device": "cpu", "steps": 2, "rollout.prompts": 2, "evaluation.prompts": 4},
-    start_caps={"model.path": "tiny"},
-    seeds=2,
-    prompts=7,
-    device="cpu",
-)
+    start_caps={"model.path": "tiny"}, seeds=2, prompts=7, device="cpu",
+)  # fmt: skip
 
 
 def broken(text):
@@ -28,8 +25,7 @@ def measure(subject: Subject) -> dict[str, float]:
 
 BROKEN = [{"kind": "function", "name": "digit", "path": "tiny_study:broken"}]
 STUDY = Study(
-    name="tiny",
-    about="Do digits come?",
+    name="tiny", about="Do digits come?",
     arms=(
         Arm("slow", "tiny", {"optimiser.learning_rate": 1e-5}),
         Arm("fast, much", "tiny"),
@@ -40,7 +36,5 @@ STUDY = Study(
         "stages": [{"steps": 2, "train": {"kind": "sft", "batch": 2}}],
         "experts.field": "answer",
     },
-    measure=measure,
-    at_equal_tokens=True,
-    at_equal_reward=True,
-)
+    measure=measure, at_equal_tokens=True, at_equal_reward=True,
+)  # fmt: skip

@@ -114,16 +114,9 @@ SCHEMA = {
 def test_json_that_fits_and_json_that_does_not():
     scorer = JsonSchema(JsonSchemaConfig(schema=SCHEMA))
     rewards = score(
-        scorer,
-        a_task(),
-        '{"name": "Ada", "age": 36}',
-        'Here:\n```json\n{"name": "Ada"}\n```',
-        '{"name": "Ada", "age": -1}',
-        '{"age": 3}',
-        "name: Ada",
-        '{"name": NaN}',
-        "[" * 100_000,
-    )
+        scorer, a_task(), '{"name": "Ada", "age": 36}', 'Here:\n```json\n{"name": "Ada"}\n```',
+        '{"name": "Ada", "age": -1}', '{"age": 3}', "name: Ada", '{"name": NaN}', "[" * 100_000,
+    )  # fmt: skip
     assert values(rewards) == [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
     saw = [reward.evidence[0].observation for reward in rewards]
     assert "at age: -1 is less than the minimum" in saw[2]

@@ -112,13 +112,9 @@ def test_the_room_needs_no_torch_and_nothing_heavy():
     """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-        timeout=60,
-    )
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True,
+        check=False, env=environment, timeout=60,
+    )  # fmt: skip
     assert (done.returncode, done.stderr.strip()) == (0, "")
 
 

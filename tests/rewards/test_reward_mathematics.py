@@ -52,13 +52,9 @@ def test_the_cheap_way_never_asks_a_child(monkeypatch):
     monkeypatch.setattr("burnish.rewards.checks.base.default_pool", no_pool)
     cheap = Mathematics(MathematicsConfig())
     rewards = score(
-        cheap,
-        a_task(answer="#### 42"),
-        "\\boxed{42}",
-        "it is 42.0",
-        "The answer is 41",
+        cheap, a_task(answer="#### 42"), "\\boxed{42}", "it is 42.0", "The answer is 41",
         "\\boxed{}",
-    )
+    )  # fmt: skip
     assert values(rewards) == [1.0, 1.0, 0.0, 0.0]
 
 

@@ -306,13 +306,9 @@ def test_children_die_with_a_killed_parent():
     """
     path = os.pathsep.join(filter(None, sys.path))
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": path},
-        timeout=300,
-    )
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True,
+        check=False, env={**os.environ, "PYTHONPATH": path}, timeout=300,
+    )  # fmt: skip
     child, server = map(int, done.stdout.split())
     assert min(child, server) > 1
     deadline = time.monotonic() + 60

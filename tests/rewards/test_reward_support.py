@@ -27,13 +27,9 @@ def test_support_by_hand(source) -> None:
     # Of two passages one holds "lamp", both hold "has", none holds "wings".
     lamp, has, wings = (math.log(1 + (2 - n + 0.5) / (n + 0.5)) for n in (1, 2, 0))
     whole, part, none, both = score(
-        scorer,
-        a_task(),
-        "Lamp has batteries!",
-        "lamp has wings",
-        "wings.",
+        scorer, a_task(), "Lamp has batteries!", "lamp has wings", "wings.",
         "Lamp has batteries. Wings.",
-    )
+    )  # fmt: skip
     assert values([whole, none, both]) == pytest.approx([1.0, 0.0, 0.5])
     assert part.value == pytest.approx((lamp + has) / (lamp + has + wings))
     seen = str(part.evidence[0].observation)

@@ -24,23 +24,14 @@ def make_sample(step: int, index: int, *, split: str = "train", tokens: int = 16
         Span(Author.TOOL, (7,)),
     )
     trajectory = Trajectory(
-        id=f"{step}.{index // 4}.{index % 4}",
-        task_id=task.id,
-        group=f"{step}.{index // 4}",
-        spans=spans,
-        text=f"the answer is {rng.randrange(9)}",
-        weight_version=step,
+        id=f"{step}.{index // 4}.{index % 4}", task_id=task.id, group=f"{step}.{index // 4}",
+        spans=spans, text=f"the answer is {rng.randrange(9)}", weight_version=step,
         info={"turns": 1},
-    )
+    )  # fmt: skip
     return StoredSample(
-        step=step,
-        split=split,
-        index=index,
-        task=task,
-        trajectory=trajectory,
-        reward=make_reward(rng.random()),
-        advantage=rng.gauss(0.0, 1.0),
-    )
+        step=step, split=split, index=index, task=task, trajectory=trajectory,
+        reward=make_reward(rng.random()), advantage=rng.gauss(0.0, 1.0),
+    )  # fmt: skip
 
 
 def make_reward(value: float) -> Reward:

@@ -166,12 +166,9 @@ def test_a_failed_export_leaves_what_was_there(run: Path, tmp_path: Path) -> Non
         "except StoreError as error:\n    print(error)\n"
     )
     child = subprocess.run(
-        [sys.executable, "-c", code, str(run), str(target)],
-        capture_output=True,
-        text=True,
-        env=dict(os.environ),
-        check=False,
-    )
+        [sys.executable, "-c", code, str(run), str(target)], capture_output=True, text=True,
+        env=dict(os.environ), check=False,
+    )  # fmt: skip
     assert "out.jsonl: File too large." in child.stdout, child.stderr
     assert target.read_text() == "before"
     assert os.listdir(target.parent) == ["out.jsonl"]

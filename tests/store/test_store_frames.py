@@ -162,11 +162,7 @@ def _answer(step: int, index: int) -> StoredSample:
         reward = Reward.failed("total", Status.TIMEOUT, "no score within 60 s")
     spans = (Span(Author.PROMPT, (5, 6)), Span(Author.MODEL, (7, 8), (-0.5, -0.25), trainable=True))
     return StoredSample(
-        step=step,
-        split="train",
-        index=index,
-        task=task,
-        trajectory=Trajectory(f"{step}.{index}", "sum", f"{step}", spans, "2"),
-        reward=reward,
+        step=step, split="train", index=index, task=task,
+        trajectory=Trajectory(f"{step}.{index}", "sum", f"{step}", spans, "2"), reward=reward,
         advantage=0.0,
-    )
+    )  # fmt: skip

@@ -29,13 +29,10 @@ from burnish.store.processes import ProcessRecord
 
 def create(folder: Path) -> RunStore:
     return RunStore.create(
-        folder,
-        {"optimiser.learning_rate": 1e-5},
-        {"optimiser.learning_rate": "recipes/grpo.toml:3"},
-        config_hash="abc",
-        data_hash="def",
+        folder, {"optimiser.learning_rate": 1e-5},
+        {"optimiser.learning_rate": "recipes/grpo.toml:3"}, config_hash="abc", data_hash="def",
         recipe="recipes/grpo.toml",
-    )
+    )  # fmt: skip
 
 
 def dump(folder: Path) -> list[str]:
@@ -248,12 +245,9 @@ for step in range(1000):
 
 def test_a_full_disk_is_one_line_and_keeps_what_was_stored(tmp_path: Path) -> None:
     child = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, str(tmp_path / "a"), str(600_000)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
-        check=False,
-    )
+        [sys.executable, "-c", FULL_DISK, str(tmp_path / "a"), str(600_000)], capture_output=True,
+        text=True, env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)}, check=False,
+    )  # fmt: skip
     step, _, message = child.stdout.strip().partition(" ")
     assert int(step) > 0, child.stderr
     assert "cannot store the rollouts of step" in message

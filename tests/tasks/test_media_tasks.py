@@ -113,13 +113,9 @@ def test_one_question_about_every_sound(tmp_path):
 def test_several_columns_template_and_system(tmp_path):
     rows = [{"q": "Same?", "a": data_address(png(1)), "b": data_address(png(2))}]
     tasks = built(
-        tmp_path,
-        rows,
-        prompt="q",
-        images=("a", "b"),
-        template="Look: {prompt} Yes or no.",
+        tmp_path, rows, prompt="q", images=("a", "b"), template="Look: {prompt} Yes or no.",
         system="S",
-    )
+    )  # fmt: skip
     assert contents(tasks) == [[png(1), png(2), "Look: Same? Yes or no."]]
     assert tasks.train_tasks[0].messages[0].text == "S"
 

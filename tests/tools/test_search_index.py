@@ -295,12 +295,9 @@ def test_rank_fusion_by_hand() -> None:
 def test_a_build_reports_its_progress(source, folder) -> None:
     told: list[tuple[str, int, int]] = []
     open_index(
-        source,
-        folder=folder,
-        how="hybrid",
-        encoder=WordEncoder(),
+        source, folder=folder, how="hybrid", encoder=WordEncoder(),
         report=lambda *given: told.append(given),
-    )
+    )  # fmt: skip
     assert {what for what, _, _ in told} == {"reading", "indexing", "encoding"}
     for what in ("reading", "indexing", "encoding"):
         done = [(now, total) for name, now, total in told if name == what]

@@ -16,15 +16,9 @@ def sample(info):
     trajectory = Trajectory("t", "task", "task", SPANS, "x", info=info)
     task = Task("task", ())
     return StoredSample(
-        step=0,
-        split="train",
-        index=0,
-        task=task,
-        trajectory=trajectory,
-        reward=Reward("total", 1.0),
-        advantage=None,
-        keep=False,
-    )
+        step=0, split="train", index=0, task=task, trajectory=trajectory,
+        reward=Reward("total", 1.0), advantage=None, keep=False,
+    )  # fmt: skip
 
 
 def test_steps_count_from_one_and_stand_beside_the_models_own_tokens():

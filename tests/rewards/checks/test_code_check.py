@@ -41,15 +41,10 @@ def fenced(code):
 
 def test_humaneval_style_with_answers_in_every_form():
     rewards = score(
-        CodeConfig(**EASY),
-        a_task(**HUMAN),
-        fenced("def double(x):\n    return 2 * x"),
-        "    return x + x\n",
-        PROMPT + "    return x * 2\n",
-        "    return 4\n",
-        "I cannot do that.",
+        CodeConfig(**EASY), a_task(**HUMAN), fenced("def double(x):\n    return 2 * x"),
+        "    return x + x\n", PROMPT + "    return x * 2\n", "    return 4\n", "I cannot do that.",
         "",
-    )
+    )  # fmt: skip
     assert [reward.value for reward in rewards] == [1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
     assert rewards[0].evidence[0].observation == "2 of 2 asserts passed"
     assert rewards[0].evidence[0].visibility is Visibility.BENCHMARK
@@ -62,13 +57,9 @@ def test_humaneval_style_with_answers_in_every_form():
 def test_the_share_of_asserts():
     config = CodeConfig(mode="share", **EASY)
     rewards = score(
-        config,
-        a_task(**HUMAN),
-        "    return 4",
-        "    return 2 * x",
-        "    return y",
+        config, a_task(**HUMAN), "    return 4", "    return 2 * x", "    return y",
         "import os; os._exit(0)",
-    )
+    )  # fmt: skip
     assert [reward.value for reward in rewards] == [0.5, 1.0, 0.0, 0.0]
 
 
@@ -153,11 +144,8 @@ def test_a_fault_of_the_code_is_a_zero_and_never_an_abstention(mode):
     [reward, wrapped, empty, right] = score(
         CodeConfig(mode=mode, **EASY),
         a_task(test=["for x in zip(f([f(1)]), [1]): assert x == (1, 1)", "assert f(2) == [1]"]),
-        "def g(x): return x",
-        f"def f(x):\n{deep}",
-        "def f(x): return []",
-        "def f(x): return [1]",
-    )
+        "def g(x): return x", f"def f(x):\n{deep}", "def f(x): return []", "def f(x): return [1]",
+    )  # fmt: skip
     assert [r.value for r in (reward, wrapped, empty, right)] == [0.0, 0.0, 0.0, 1.0]
     assert "does not define f" in reward.evidence[1].observation
     loops = a_task(test=["assert all(a == b for a, b in zip(map(f, [1, 2]), [2, 3]))"])

@@ -10,13 +10,9 @@ from burnish.rewards.judges import Budget, Question
 
 def test_from_a_number_of_calls():
     ahead = forecast(
-        400,
-        prompt_tokens=700,
-        completion_tokens=200,
-        prices=Prices(prompt_usd=0.5, completion_usd=1.5),
-        concurrency=32,
-        call_s=20,
-    )
+        400, prompt_tokens=700, completion_tokens=200,
+        prices=Prices(prompt_usd=0.5, completion_usd=1.5), concurrency=32, call_s=20,
+    )  # fmt: skip
     assert (ahead.calls, ahead.prompt_tokens, ahead.completion_tokens) == (400, 280_000, 80_000)
     assert ahead.usd == pytest.approx(0.14 + 0.12)
     assert ahead.seconds == 13 * 20

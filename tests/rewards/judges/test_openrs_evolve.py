@@ -88,14 +88,9 @@ async def heedful(rubric, pairs):
 def evolve(judge, seed=0, dev=120, choice=120, start=START, propose=None, **search):
     async def run():
         return await evolve_rubric(
-            start,
-            cases("d", dev, seed),
-            cases("c", choice, seed),
-            judge=judge,
-            propose=propose or random_edits(POOL, 6),
-            search=Search(**search),
-            seed=seed,
-        )
+            start, cases("d", dev, seed), cases("c", choice, seed), judge=judge,
+            propose=propose or random_edits(POOL, 6), search=Search(**search), seed=seed,
+        )  # fmt: skip
 
     return anyio.run(run)
 
@@ -231,13 +226,9 @@ async def _run(dev, choice, search):
 
 def preference(number, label=1):
     return Preference(
-        f"p{number}",
-        task(f"Request {number}"),
-        answer(f"with proof {number}"),
-        answer(f"without {number}"),
-        label,
-        "logic",
-    )
+        f"p{number}", task(f"Request {number}"), answer(f"with proof {number}"),
+        answer(f"without {number}"), label, "logic",
+    )  # fmt: skip
 
 
 def test_a_refiner_reads_failures_and_its_edits_are_read():

@@ -92,13 +92,10 @@ def test_other_weights_are_replayed_without_a_call():
 
 
 rules = st.builds(
-    Rules,
-    min_score=st.sampled_from([0.0, 0.5, 1.5]),
-    weights=st.sampled_from([{}, {"core": 1.0}, {"highlight": 9.0}]),
-    strict=st.booleans(),
-    fallthrough=st.booleans(),
-    clip=st.sampled_from([0.5, 4.0, math.inf]),
-)
+    Rules, min_score=st.sampled_from([0.0, 0.5, 1.5]),
+    weights=st.sampled_from([{}, {"core": 1.0}, {"highlight": 9.0}]), strict=st.booleans(),
+    fallthrough=st.booleans(), clip=st.sampled_from([0.5, 4.0, math.inf]),
+)  # fmt: skip
 said = st.lists(
     st.builds(
         compare,

@@ -31,12 +31,9 @@ def a_finding(
     value: float | None, *, verdicts: tuple[Verdict, ...] = (), **more: object
 ) -> Finding:
     return Finding(
-        entry=a_resource(**more),
-        decision="satisfied",
-        observation="seen",
-        values=(value,),
+        entry=a_resource(**more), decision="satisfied", observation="seen", values=(value,),
         verdicts=(verdicts,),
-    )
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

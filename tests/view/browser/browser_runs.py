@@ -141,24 +141,14 @@ def judged_sample(step: int, index: int) -> StoredSample:
         Span(Author.TOOL, (60, 61)),
     )
     trajectory = Trajectory(
-        id=f"{step}.{slot}.{place}",
-        task_id=task.id,
-        group=f"{step}.{slot}",
-        spans=spans,
-        text=text,
-        finish=Finish.LENGTH if place == 2 else Finish.STOP,
-        weight_version=step,
-    )
+        id=f"{step}.{slot}.{place}", task_id=task.id, group=f"{step}.{slot}", spans=spans,
+        text=text, finish=Finish.LENGTH if place == 2 else Finish.STOP, weight_version=step,
+    )  # fmt: skip
     return StoredSample(
-        step=step,
-        split="train",
-        index=index,
-        task=task,
-        trajectory=trajectory,
-        reward=judged_reward(words, is_late=place == 3),
-        advantage=(-1.0, 0.25, 0.75, 0.0)[place],
+        step=step, split="train", index=index, task=task, trajectory=trajectory,
+        reward=judged_reward(words, is_late=place == 3), advantage=(-1.0, 0.25, 0.75, 0.0)[place],
         keep=place != 3,
-    )
+    )  # fmt: skip
 
 
 def judged_reward(words: int, *, is_late: bool) -> Reward:
@@ -170,16 +160,13 @@ def judged_reward(words: int, *, is_late: bool) -> Reward:
         return Reward.failed("total", Status.TIMEOUT, "judge: timeout", parts=(late, form))
     value = min(words / 16, 1.0)
     judge = Reward(
-        "judge",
-        value,
-        weight=0.75,
-        evidence=(Evidence("judge reply", REPLY, cost_usd=0.0125),),
+        "judge", value, weight=0.75, evidence=(Evidence("judge reply", REPLY, cost_usd=0.0125),),
         verdicts=(
             Verdict("stays with the question", 1.0, evidence=(0,), reason="second line"),
             Verdict("cites a source", None, reason="the judge did not say"),
         ),
         reason="two criteria",
-    )
+    )  # fmt: skip
     return Reward("total", 0.75 * value + 0.25, parts=(judge, form))
 
 
@@ -228,16 +215,13 @@ def hostile_sample(step: int, index: int, media: tuple[MediaPart, ...]) -> Store
         index=index,
         task=task,
         trajectory=Trajectory(
-            id=f"{step}.{index}",
-            task_id=SCRIPT,
-            group=f"{SCRIPT}{step}",
+            id=f"{step}.{index}", task_id=SCRIPT, group=f"{SCRIPT}{step}",
             spans=(Span(Author.MODEL, (3, 4), (-0.1, -0.2), trainable=True),),
-            text=f"{SCRIPT} answer",
-            info={SCRIPT: SCRIPT},
+            text=f"{SCRIPT} answer", info={SCRIPT: SCRIPT},
         ),
         reward=Reward("total", float(index), parts=(judge,), reason=SCRIPT),
         advantage=(-1.0, 1.0)[index],
-    )
+    )  # fmt: skip
 
 
 def make_results(folder: Path) -> Path:
@@ -259,17 +243,9 @@ def judged_item(
 ) -> Judged:
     reply = Reward("pair", 0.5, evidence=(Evidence("judge reply", f"{SCRIPT}\nthe first one"),))
     return Judged(
-        f"item-{number}",
-        judge,
-        "llmbar",
-        choice=choice,
-        best=best,
-        values=(0.5, -0.5),
+        f"item-{number}", judge, "llmbar", choice=choice, best=best, values=(0.5, -0.5),
         status=Status.OK if choice is not None else Status.PARSE_ERROR,
         reason="" if choice is not None else f"no verdict in {SCRIPT}",
-        subset="easy" if number < 3 else "hard",
-        seconds=0.5,
-        rewards=(reply,),
-        prompt=f"Which is right? {SCRIPT}",
-        responses=("the right one", f"the wrong one {SCRIPT}"),
-    )
+        subset="easy" if number < 3 else "hard", seconds=0.5, rewards=(reply,),
+        prompt=f"Which is right? {SCRIPT}", responses=("the right one", f"the wrong one {SCRIPT}"),
+    )  # fmt: skip

@@ -42,13 +42,10 @@ def scored_run(folder: Path, given: tuple[dict[str, Any], str], scorer: Any) -> 
     (reward,) = anyio.run(scorer.score, task, [Response("r", text)])
     span = Span(Author.MODEL, (7, 2), (-0.1, -0.3), trainable=True)
     sample = StoredSample(
-        step=0,
-        split="train",
-        index=0,
-        task=task,
+        step=0, split="train", index=0, task=task,
         trajectory=Trajectory("0.0.0", "t", "0.0.policy", (span,), text),
         reward=Reward("total", reward.value, parts=(reward,)),
-    )
+    )  # fmt: skip
     with RunStore.create(folder, {"steps": 1}, {}, recipe=folder.name) as store:
         store.append_rollouts(0, [sample])
         store.finish("finished")

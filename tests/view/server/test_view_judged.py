@@ -16,18 +16,11 @@ from burnish.records import Evidence, Message, Reward, Status
 def judged(number: int, choice: tuple[int, ...] | None, best: tuple[int, ...]) -> Judged:
     reply = Reward("judge", 0.5, evidence=(Evidence("judge", f"reply {SCRIPT}"),))
     return Judged(
-        f"item-{number}",
-        "direct@tiny",
-        "llmbar",
-        choice=choice,
-        best=best,
-        values=(0.5, -0.5),
+        f"item-{number}", "direct@tiny", "llmbar", choice=choice, best=best, values=(0.5, -0.5),
         status=Status.OK if choice is not None else Status.PARSE_ERROR,
-        reason="" if choice is not None else "no verdict",
-        subset="easy" if number < 3 else "hard",
-        seconds=0.5,
-        rewards=(reply,),
-    )
+        reason="" if choice is not None else "no verdict", subset="easy" if number < 3 else "hard",
+        seconds=0.5, rewards=(reply,),
+    )  # fmt: skip
 
 
 @pytest.fixture

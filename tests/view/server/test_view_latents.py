@@ -23,13 +23,9 @@ def stored(latents, image=BLUE):
     info = {"latents": latents, "other": 1} if latents is not None else {}
     trajectory = Trajectory("0.0.0", "t", "0.0", (span,), "a <latent/> b", info=info)
     return StoredSample(
-        step=0,
-        split="train",
-        index=0,
-        task=task,
-        trajectory=trajectory,
+        step=0, split="train", index=0, task=task, trajectory=trajectory,
         reward=Reward("answer", 1.0),
-    )
+    )  # fmt: skip
 
 
 def test_the_page_of_a_sample_has_the_imagined_and_the_true_picture(tmp_path: Path):

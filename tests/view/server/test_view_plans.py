@@ -22,14 +22,9 @@ def stored(reward):
     span = Span(Author.MODEL, (7, 2), (-0.1, -0.3), trainable=True)
     trajectory = Trajectory("0.0.0", "t", "0.0.policy", (span,), TEXT)
     return StoredSample(
-        step=0,
-        split="train",
-        index=0,
-        task=TASK,
-        trajectory=trajectory,
-        reward=reward,
+        step=0, split="train", index=0, task=TASK, trajectory=trajectory, reward=reward,
         advantage=0.5,
-    )
+    )  # fmt: skip
 
 
 def scored():

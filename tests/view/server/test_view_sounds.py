@@ -47,13 +47,10 @@ def test_turns_that_are_none_leave_the_original(turns: Any) -> None:
     task = Task("t", (Message("user", (TextPart("a"), part)),))
     info = {"messages": turns} if turns is not None else {}
     sample = StoredSample(
-        step=0,
-        split="eval:held_out",
-        index=0,
-        task=task,
+        step=0, split="eval:held_out", index=0, task=task,
         trajectory=Trajectory("e", "t", "e", (), "", role="codec", info=info),
         reward=Reward("log_spectral_distance", 1.0),
-    )
+    )  # fmt: skip
     found = sounds_view(sample)
     assert found is not None
     assert [one["part"] for one in found] == [part]

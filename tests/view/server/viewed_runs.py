@@ -147,19 +147,15 @@ def hostile_sample(step: int, index: int) -> StoredSample:
         index=index,
         task=task,
         trajectory=Trajectory(
-            id=f"{step}.{slot}.{index % 2}",
-            task_id=task.id,
-            group=f"{step}.{slot}",
+            id=f"{step}.{slot}.{index % 2}", task_id=task.id, group=f"{step}.{slot}",
             spans=(
                 Span(Author.PROMPT, (1, 2)),
                 Span(Author.MODEL, (3, 4, 5), (-0.1, -0.2, -0.3), trainable=True),
                 Span(Author.TOOL, (6,)),
             ),
-            text=f"{SCRIPT} answer {index}",
-            weight_version=step,
-            info={SCRIPT: SCRIPT},
+            text=f"{SCRIPT} answer {index}", weight_version=step, info={SCRIPT: SCRIPT},
         ),
         reward=reward,
         advantage=(-1.0, 1.0, 0.0, 0.0)[index],
         keep=slot == 0,
-    )
+    )  # fmt: skip

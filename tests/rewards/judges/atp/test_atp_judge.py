@@ -517,14 +517,11 @@ def test_citations_by_the_same_pattern():
     def parse(task, response):
         return [
             Item(
-                "citation",
-                int(m[1]),
-                *m.span(),
-                int(m[1]) <= len(task.fields["documents"]),
+                "citation", int(m[1]), *m.span(), int(m[1]) <= len(task.fields["documents"]),
                 "no passage",
             )
             for m in re.finditer(r"\[(\d+)\]", response.text)
-        ]
+        ]  # fmt: skip
 
     async def present(case, number):
         sentences = {

@@ -55,13 +55,10 @@ def test_accuracy_and_picks_are_rewards_to_look_at() -> None:
 def batch(rewards: torch.Tensor, names: tuple[str, ...]) -> RewardBatch:
     size = len(rewards)
     return RewardBatch(
-        rewards_BK=rewards,
-        weights_K=torch.ones(len(names)),
-        groups_B=torch.zeros(size, dtype=torch.int64),
-        lengths_B=torch.ones(size),
-        truncated_B=torch.zeros(size).bool(),
-        names=names,
-    )
+        rewards_BK=rewards, weights_K=torch.ones(len(names)),
+        groups_B=torch.zeros(size, dtype=torch.int64), lengths_B=torch.ones(size),
+        truncated_B=torch.zeros(size).bool(), names=names,
+    )  # fmt: skip
 
 
 SCORES = st.lists(

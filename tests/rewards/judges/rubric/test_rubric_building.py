@@ -164,12 +164,9 @@ MANUAL = [
 def test_one_passage_is_enough_and_a_majority_of_checkers_can_refuse() -> None:
     four = ALL[1:]
     found = built(
-        writer("ann", ALL[0], *four),
-        writer("bob", *four),
-        checkers=[checker, checker],
-        index=PassageIndex(MANUAL),
-        plan=Plan(rules=Plan().rules._replace(items=(2, 15), least=())),
-    )
+        writer("ann", ALL[0], *four), writer("bob", *four), checkers=[checker, checker],
+        index=PassageIndex(MANUAL), plan=Plan(rules=Plan().rules._replace(items=(2, 15), least=())),
+    )  # fmt: skip
     assert found.outcome == "built", found.reason
     texts = [point.text for point in found.rubric.points]
     assert "Unplug the kettle before you begin" in texts

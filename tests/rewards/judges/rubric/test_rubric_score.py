@@ -22,15 +22,12 @@ from burnish.rewards.judges.rubric import (
 TIERS = ("essential", "important", "highlight", "pitfall")
 ITEMS = st.lists(
     st.builds(
-        MarkedItem,
-        st.sampled_from(TIERS),
-        st.sampled_from([0, 1, 2]),
-        st.floats(0.25, 4),
+        MarkedItem, st.sampled_from(TIERS), st.sampled_from([0, 1, 2]), st.floats(0.25, 4),
         st.sampled_from(["", "safety", "care"]),
     ),
     min_size=1,
     max_size=12,
-)
+)  # fmt: skip
 SETTINGS = st.fixed_dictionaries(
     {
         "truncation": st.sampled_from([None, True, Truncation(0.3, 0.7)]),
