@@ -370,13 +370,11 @@ def test_perplexity_of_text(contexts):
 @pytest.mark.parametrize(
     ("reply", "safe"),
     [
-        ("Safety: Safe\nSafety: Unsafe", None),
-        ("Safety: Safe or Unsafe?", None),
-        ("safety: safely", None),
-        ("Safety: Safe\nCategories: None", True),
+        ("Safety: Safe\nSafety: Unsafe", None), ("Safety: Safe or Unsafe?", None),
+        ("safety: safely", None), ("Safety: Safe\nCategories: None", True),
         ("Safety: Unsafe\nCategories: Violent", False),
     ],
-)
+)  # fmt: skip
 def test_a_guard_that_contradicts_itself_has_no_verdict(reply, safe):
     found = read_guard(reply)
     assert found.safe is safe
@@ -386,14 +384,12 @@ def test_a_guard_that_contradicts_itself_has_no_verdict(reply, safe):
 @pytest.mark.parametrize(
     ("read", "opening", "worst"),
     [
-        (read_requests, '["', '\\"'),
-        (read_guard, "Safety", " "),
+        (read_requests, '["', '\\"'), (read_guard, "Safety", " "),
         (parse_failures, "# Failure Memory Item 1\n## Content\na", "\n"),
         (parse_failures, "# Failure Memory Item 1\n## Content\na", "\n---"),
-        (format_marks, "a", "\n "),
-        (format_marks, "", "**a"),
+        (format_marks, "a", "\n "), (format_marks, "", "**a"),
     ],
-)
+)  # fmt: skip
 def test_foreign_text_is_read_in_linear_time(read, opening, worst):
     started = time.process_time()
     read(opening + worst * (200_000 // len(worst)) + "b")

@@ -96,11 +96,9 @@ def test_a_model_is_evaluated_on_every_row() -> None:
 def test_runs_are_evaluated_and_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     small: dict[str, Any] = {
-        "steps": 1,
-        "evaluation": {"prompts": 6},
-        "rollout": {"prompts": 2, "samples": 4, "max_tokens": 4},
-        "show": False,
-    }
+        "steps": 1, "evaluation": {"prompts": 6},
+        "rollout": {"prompts": 2, "samples": 4, "max_tokens": 4}, "show": False,
+    }  # fmt: skip
     one, two = (burnish.train("tiny", seed=seed, **small) for seed in (1, 2))
     stored = one.evaluations().iloc[-1]
     found = burnish.evaluate(one, prompts=6)

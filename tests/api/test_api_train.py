@@ -15,11 +15,9 @@ from burnish.errors import UserError
 
 ROWS = [{"prompt": f"Write the digit {n}.", "answer": str(n % 10)} for n in range(12)]
 SMALL: dict[str, Any] = {
-    "model": "tiny",
-    "rollout": {"prompts": 2, "samples": 4, "max_tokens": 4},
-    "evaluation": {"prompts": 2},
-    "show": False,
-}
+    "model": "tiny", "rollout": {"prompts": 2, "samples": 4, "max_tokens": 4},
+    "evaluation": {"prompts": 2}, "show": False,
+}  # fmt: skip
 
 
 def has_digit(text: str, answer: str) -> float:

@@ -164,11 +164,9 @@ def test_an_attribute_set_in_a_module_counts(
 def test_what_has_no_digest_is_refused_by_name(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w") as file, socket.socket() as connection:
         held = {
-            "an open file": file,
-            "a socket": connection,
-            "a thread": threading.Thread(),
+            "an open file": file, "a socket": connection, "a thread": threading.Thread(),
             "a generator": (n for n in (1, 2)),
-        }
+        }  # fmt: skip
         for words, thing in held.items():
             for wrapped in (thing, {"a": [thing]}):
                 reward = made("X = {}", 1)

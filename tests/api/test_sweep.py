@@ -44,16 +44,14 @@ def test_values_between_commas(text: str, values: list[str]) -> None:
 @given(
     st.lists(
         st.one_of(
-            st.integers(),
-            st.floats(allow_nan=False, allow_infinity=False),
-            st.booleans(),
+            st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.booleans(),
             st.text(st.characters(codec="utf-8", exclude_categories=["Cs"])),
             st.lists(st.text("a,]\"'\\"), max_size=3),
         ),
         min_size=1,
         max_size=4,
     )
-)
+)  # fmt: skip
 def test_any_values_written_as_toml_are_parted_again(values: list[object]) -> None:
     texts = [toml_value(value) for value in values]
     assert split_values(",".join(texts)) == texts
@@ -181,12 +179,10 @@ def test_every_end_is_told_and_failures_wait_for_a_retry(tmp_path: Path) -> None
     found = sweep("tiny", {RATE: rates}, runs=tmp_path, jobs=2, show=events.append)
     told = {state.run.settings[RATE]: (state.status, state.reason) for state in found.runs}
     assert told == {
-        FINISH: ("finished", ""),
-        FAIL: ("failed", "the data is gone; expected a file."),
-        GUARD: ("failed", "no useful group"),
-        KILLED: ("failed", "killed by SIGKILL"),
+        FINISH: ("finished", ""), FAIL: ("failed", "the data is gone; expected a file."),
+        GUARD: ("failed", "no useful group"), KILLED: ("failed", "killed by SIGKILL"),
         CHATTY: ("finished", ""),
-    }
+    }  # fmt: skip
     assert kinds(events)[:3] == ["jobs", "started", "started"]
     assert events[0].text == "5 runs to train, 2 at once, as asked"
     assert found.runs[1].before == 0.25

@@ -32,11 +32,9 @@ def test_judgebench_places_the_right_answer_by_the_id_alone() -> None:
 
 def test_no_loader_shows_a_judge_the_label() -> None:
     files = {
-        "judgebench": ("judgebench", "test.parquet"),
-        "llmbar": ("llmbar", "test.parquet"),
-        "pandalm": ("pandalm", "test.parquet"),
-        "rmbench": ("rmbench", "chat.parquet"),
-    }
+        "judgebench": ("judgebench", "test.parquet"), "llmbar": ("llmbar", "test.parquet"),
+        "pandalm": ("pandalm", "test.parquet"), "rmbench": ("rmbench", "chat.parquet"),
+    }  # fmt: skip
     for name, words in files.items():
         for item in load(name, data(*words))[:50]:
             task = item.task()

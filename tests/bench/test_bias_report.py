@@ -90,11 +90,9 @@ def test_pairs_without_a_value_are_counted_and_none_at_all_is_refused() -> None:
 
 def test_rm_bench_is_read_from_its_own_pairs(tmp_path: Path) -> None:
     row = {
-        "id": 1,
-        "prompt": "Why?",
-        "chosen": ["true", "true " * 5, "true " * 9],
+        "id": 1, "prompt": "Why?", "chosen": ["true", "true " * 5, "true " * 9],
         "rejected": ["no", "no " * 7, "no " * 20],
-    }
+    }  # fmt: skip
     (tmp_path / "chat_filtered.json").write_text(json.dumps([row]))
     items = load("rmbench", tmp_path)
     assert report_of(truthful, rmbench=items).rmbench == {

@@ -164,13 +164,11 @@ def test_the_better_run_is_named_from_either_side():
 @settings(max_examples=15, deadline=None)
 @given(
     st.dictionaries(
-        st.text("abc", min_size=1, max_size=4),
-        st.tuples(st.floats(-2, 2), st.floats(-2, 2)),
-        min_size=1,
-        max_size=25,
+        st.text("abc", min_size=1, max_size=4), st.tuples(st.floats(-2, 2), st.floats(-2, 2)),
+        min_size=1, max_size=25,
     ),
     st.randoms(),
-)
+)  # fmt: skip
 def test_neither_order_nor_sides_matter(marks, rng):
     """Graded marks: shuffled prompts give the same numbers, swapped runs the mirrored ones."""
     a, b = ({key: pair[side] for key, pair in marks.items()} for side in (0, 1))

@@ -184,16 +184,14 @@ def test_scores_that_do_not_mean_the_same_have_no_difference():
         # Three settings at most.
         (
             {
-                "task__kind": "file",
-                "rewards__0__kind": "exact",
-                "rewards__0__weight": 2.0,
+                "task__kind": "file", "rewards__0__kind": "exact", "rewards__0__weight": 2.0,
                 "optimiser__learning_rate": 1e-05,
             },
             [],
             ["task=arithmetic kind=numeric weight=1.0", "task=file kind=exact weight=2.0"],
         ),
     ],
-)
+)  # fmt: skip
 def test_labels_of_groups_of_several_runs(changes, keys, labels):
     runs = [figures(f"a{seed}", seed, 0.5) for seed in (0, 1)]
     runs += [figures(f"b{seed}", seed, 0.6, **changes) for seed in (0, 1)]

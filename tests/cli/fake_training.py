@@ -18,11 +18,9 @@ from burnish.training.forecast import Forecast
 from burnish.training.trainer import ending
 
 CONFIG = {
-    "steps": 3,
-    "task": {"kind": "arithmetic"},
-    "rewards": [{"kind": "numeric"}],
+    "steps": 3, "task": {"kind": "arithmetic"}, "rewards": [{"kind": "numeric"}],
     "rollout": {"max_tokens": 16},
-}
+}  # fmt: skip
 BEFORE = Estimate(0.32, 0.237, 0.417, 100)
 AFTER = Estimate(0.61, 0.512, 0.7, 100)
 CHANGE = Estimate(0.29, 0.2, 0.38, 100)

@@ -69,10 +69,7 @@ def make_sample(step: int, index: int) -> StoredSample:
         )
         reward = Reward("total", 0.9 * right + 0.1, parts=parts)
     return StoredSample(
-        step=step,
-        split="train",
-        index=index,
-        task=task,
+        step=step, split="train", index=index, task=task,
         trajectory=Trajectory(
             id=f"{step}.{slot}.{index % 2}", task_id=task.id, group=f"{step}.{slot}",
             spans=(
@@ -82,9 +79,7 @@ def make_sample(step: int, index: int) -> StoredSample:
             text=texts[index], finish=Finish.LENGTH if index == 1 else Finish.STOP,
             weight_version=step,
         ),
-        reward=reward,
-        advantage=(0.7071, -0.7071, 0.0, 0.0)[index],
-        keep=index != 3,
+        reward=reward, advantage=(0.7071, -0.7071, 0.0, 0.0)[index], keep=index != 3,
     )  # fmt: skip
 
 

@@ -268,12 +268,10 @@ def change(weights: dict[str, torch.Tensor], how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ("missing", "encoder.0.weight is missing"),
-        ("shape", "encoder.0.weight has another shape"),
-        ("more", "more has no place"),
-        ("nan", "its weight encoder.0.weight holds NaN"),
+        ("missing", "encoder.0.weight is missing"), ("shape", "encoder.0.weight has another shape"),
+        ("more", "more has no place"), ("nan", "its weight encoder.0.weight holds NaN"),
     ],
-)
+)  # fmt: skip
 def test_weights_that_do_not_fit_are_never_drawn_at_random(
     typed: Type, model: Path, tmp_path: Path, how: str, said: str
 ) -> None:

@@ -199,9 +199,7 @@ def llmbar_file(path: Path) -> Path:
         path,
         *(
             {
-                "id": f"{subset}-{k}",
-                "subset": subset,
-                "input": "i",
+                "id": f"{subset}-{k}", "subset": subset, "input": "i",
                 "output_1": f"good {subset} {k}" if k % 2 else f"bad {subset} {k}",
                 "output_2": f"bad {subset} {k}" if k % 2 else f"good {subset} {k}",
                 "label": 1 if k % 2 else 2,
@@ -209,7 +207,7 @@ def llmbar_file(path: Path) -> Path:
             for subset in ("Natural", "Adversarial/Manual")
             for k in range(4)
         ),
-    )
+    )  # fmt: skip
 
 
 def fair(prompt: str) -> str:
@@ -447,11 +445,9 @@ def test_a_faithfulness_benchmark_reports_balanced_accuracy(typed: Type, tmp_pat
 
 def test_march_judges_documents_and_answers_of_a_file(typed: Type, tmp_path: Path) -> None:
     row = {
-        "prompt": "About Arlen?",
-        "documents": ["14 bridges."],
-        "response": "9 bridges.",
+        "prompt": "About Arlen?", "documents": ["14 bridges."], "response": "9 bridges.",
         "note": "SECRET",
-    }
+    }  # fmt: skip
     file = tmp_path / "rag.jsonl"
     file.write_text(json.dumps(row) + "\n")
     with JudgeServer(claims_of) as server:

@@ -43,16 +43,13 @@ def _answer(
 ) -> StoredSample:
     failed = Reward.failed("total", Status.TIMEOUT, "late")
     return StoredSample(
-        step=step,
-        split="eval:held_out",
-        index=index,
+        step=step, split="eval:held_out", index=index,
         task=Task(key, (Message("user", f"What is {key}?"),), {"answer": "1"}),
         trajectory=Trajectory(
             f"eval.{step}.{index}", key, f"eval.{step}.{index}", (Span(Author.MODEL, (1,)),),
             answers.get(key, f"mark {mark}"),
         ),
-        reward=failed if mark is None else Reward("total", mark),
-        keep=False,
+        reward=failed if mark is None else Reward("total", mark), keep=False,
     )  # fmt: skip
 
 

@@ -106,11 +106,9 @@ def test_where_nothing_could_be_scored_there_is_no_number(typed: Type, here: Pat
 
 def test_ifeval_is_read_by_its_loader(typed: Type, here: Path) -> None:
     row = {
-        "key": 1,
-        "prompt": "No commas.",
-        "instruction_id_list": ["punctuation:no_comma"],
+        "key": 1, "prompt": "No commas.", "instruction_id_list": ["punctuation:no_comma"],
         "kwargs": [{}],
-    }
+    }  # fmt: skip
     (here / "ifeval.jsonl").write_text(json.dumps(row) + "\n")
     words = ("eval", "tiny", "ifeval", "--data", "ifeval.jsonl", "--max-tokens", 4, "--json")
     (record,) = lines(typed(*words).out)

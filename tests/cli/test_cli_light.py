@@ -140,13 +140,11 @@ def test_no_colour_codes_in_a_pipe(runs: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code"),
     [
-        ("show {run} --best 99 --json", 0),
-        ("show {run} --best 99", 0),
-        ("", 0),
+        ("show {run} --best 99 --json", 0), ("show {run} --best 99", 0), ("", 0),
         ("judge --help", 0),
         ("judge {rows} --model tiny --limit 1", 3),  # its work was not done
     ],
-)
+)  # fmt: skip
 def test_a_reader_that_leaves_early_is_no_error(
     runs: Path, tmp_path: Path, words: str, code: int
 ) -> None:

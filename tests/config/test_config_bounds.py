@@ -179,14 +179,12 @@ def test_a_file_beyond_all_measure_is_one_line(tmp_path, text, said):
 @pytest.mark.parametrize(
     "word",
     [
-        "steps=" + "9" * 100_000,
-        "steps=0x" + "f" * 100_000,
-        "rewards.0.options=" + "[" * 10_000 + "]" * 10_000,
-        "rewards." + "9" * 5000 + ".weight=1",
+        "steps=" + "9" * 100_000, "steps=0x" + "f" * 100_000,
+        "rewards.0.options=" + "[" * 10_000 + "]" * 10_000, "rewards." + "9" * 5000 + ".weight=1",
         "a" + ".a" * 5000 + "=1",
     ],
     ids=["digits", "hex", "deep", "index", "dots"],
-)
+)  # fmt: skip
 def test_a_word_beyond_all_measure_is_one_short_line(tmp_path, word):
     (tmp_path / "a.toml").write_text(TABLE)
     with pytest.raises(UserError) as caught:

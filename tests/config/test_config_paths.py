@@ -60,11 +60,9 @@ def test_the_files_and_the_model_of_a_judge(tmp_path: Path) -> None:
         assert (judge.cache, judge.record) == (str(tmp_path / "c.db"), "")
         found[model] = judge.model
     assert found == {
-        "judge": str(tmp_path / "judge"),
-        "replay:said.jsonl": f"replay:{tmp_path / 'said.jsonl'}",
-        "smollm2": "smollm2",
-        "http://127.0.0.1:1/v1#m": "http://127.0.0.1:1/v1#m",
-    }
+        "judge": str(tmp_path / "judge"), "replay:said.jsonl": f"replay:{tmp_path / 'said.jsonl'}",
+        "smollm2": "smollm2", "http://127.0.0.1:1/v1#m": "http://127.0.0.1:1/v1#m",
+    }  # fmt: skip
 
 
 def test_a_critics_folder_becomes_absolute_and_a_shipped_model_stays(tmp_path: Path) -> None:

@@ -30,11 +30,9 @@ class Sections(Struct, frozen=True, forbid_unknown_fields=True):
 
 # Without infinities: JSON has none, and in a free table nothing says that "inf" is a number.
 SCALARS = st.one_of(
-    st.booleans(),
-    st.integers(-(2**63), 2**63 - 1),
-    st.floats(allow_nan=False, allow_infinity=False),
-    st.text(),
-)
+    st.booleans(), st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False, allow_infinity=False), st.text(),
+)  # fmt: skip
 ANYTHING = st.recursive(
     SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=4
 )
@@ -107,11 +105,9 @@ SECTIONS = st.fixed_dictionaries(
 
 # Without shrinking, which takes minutes on a table of this size.
 @settings(
-    max_examples=50,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
+    max_examples=50, deadline=None, suppress_health_check=list(HealthCheck),
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
-)
+)  # fmt: skip
 @given(plain=SECTIONS)
 def test_a_rendered_config_loads_back_the_same(plain: dict[str, Any]) -> None:
     resolved = load(Sections, plain)

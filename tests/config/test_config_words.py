@@ -76,11 +76,9 @@ def test_a_recipe_file_takes_the_same_words(tmp_path: Path, word: str) -> None:
 
 def test_python_takes_words() -> None:
     config = burnish.Config.load(
-        "tiny",
-        policy={"aggregate": "token-mean", "advantage": "raw", "auxiliary": "kl"},
-        trackers="mlflow",
-        task="arithmetic",
-    )
+        "tiny", policy={"aggregate": "token-mean", "advantage": "raw", "auxiliary": "kl"},
+        trackers="mlflow", task="arithmetic",
+    )  # fmt: skip
     assert config.policy.aggregate.mode == "token-mean"
     assert isinstance(config.policy.advantage, components.Raw)
     assert config.policy.auxiliary == (components.KL(0.04),)

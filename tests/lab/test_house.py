@@ -52,9 +52,7 @@ def test_lowering_takes_the_lower_of_figure_and_ceiling(house: Path) -> None:
     assert tables == {
         "other": {"policy": {"lines": 1, "nodes": 1}},
         "house": {
-            "(top)": {"lines": 1, "nodes": 1},
-            "policy": {"lines": 2, "nodes": 2},
-            "tests": {"lines": 1, "nodes": 3},
-            "lab": {"lines": 0, "nodes": 1},
+            "(top)": {"lines": 1, "nodes": 1}, "policy": {"lines": 2, "nodes": 2},
+            "tests": {"lines": 1, "nodes": 3}, "lab": {"lines": 0, "nodes": 1},
         },
-    }
+    }  # fmt: skip

@@ -48,11 +48,9 @@ def chart_files(folder, monkeypatch):
         out = io.BytesIO()
         Image.new("RGB", (400, 400), (250, 250, 250 - place)).save(out, "PNG")
         row = {
-            "imgname": f"{split}.png",
-            "split": split,
-            "table_csv": TABLE,
+            "imgname": f"{split}.png", "split": split, "table_csv": TABLE,
             "image_png": out.getvalue(),
-        }
+        }  # fmt: skip
         (folder / "chartqa").mkdir(exist_ok=True)
         pq.write_table(pa.Table.from_pylist([row]), folder / "chartqa" / f"{split}.parquet")
     return asked

@@ -185,12 +185,10 @@ def test_the_log_is_plain_data():
 @pytest.mark.parametrize(
     ("edit", "wanted"),
     [
-        (Edit("add", "c"), "a\nb\nc\n"),
-        (Edit("sharpen", "B", ("b",)), "a\nB\n"),
-        (Edit("merge", "ab", ("a\n", "b\n")), "ab"),
-        (Edit("delete", old=("a\n",)), "b\n"),
+        (Edit("add", "c"), "a\nb\nc\n"), (Edit("sharpen", "B", ("b",)), "a\nB\n"),
+        (Edit("merge", "ab", ("a\n", "b\n")), "ab"), (Edit("delete", old=("a\n",)), "b\n"),
     ],
-)
+)  # fmt: skip
 def test_edits_by_hand(edit, wanted):
     assert edit.applied_to("a\nb\n") == wanted
 
@@ -198,17 +196,15 @@ def test_edits_by_hand(edit, wanted):
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (Edit("add", " "), "a 'add' with 0 old"),
-        (Edit("add", "c", ("a",)), "1 old pieces"),
-        (Edit("sharpen", "c"), "0 old pieces"),
-        (Edit("merge", "c", ("a",)), "1 old pieces"),
+        (Edit("add", " "), "a 'add' with 0 old"), (Edit("add", "c", ("a",)), "1 old pieces"),
+        (Edit("sharpen", "c"), "0 old pieces"), (Edit("merge", "c", ("a",)), "1 old pieces"),
         (Edit("delete", "c", ("a",)), "new text 'c'"),
         (Edit("delete", old=("z",)), "'z' stands 0 times"),
         (Edit("delete", old=("",)), "'' stands 0 times"),
         (Edit("delete", old=("\n",)), "stands 2 times"),
         (Edit("sharpen", "b", ("b",)), "changes nothing"),
     ],
-)
+)  # fmt: skip
 def test_edits_that_cannot_be_applied_say_why(edit, message):
     with pytest.raises(ValueError, match=message):
         edit.applied_to("a\nb\n")

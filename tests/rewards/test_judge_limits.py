@@ -56,11 +56,9 @@ def test_no_more_tokens_a_minute_are_sent_than_allowed():
     with HostileServer([slow(4, ok(RATING))]) as server:
         # One request holds back its prompt and 1000 tokens until it is answered.
         rewards = score(
-            point(server, tokens_per_minute=1500, max_tokens=1000, deadline_s=2.0),
-            a_task(),
-            "a",
+            point(server, tokens_per_minute=1500, max_tokens=1000, deadline_s=2.0), a_task(), "a",
             "b",
-        )
+        )  # fmt: skip
     assert len(server.requests) == 1
     assert counted(rewards) == ["timeout", "timeout"]
 

@@ -108,10 +108,8 @@ blocks = st.permutations(["rubric", "justify", "eval", "answer"])
     missing=st.sets(
         st.sampled_from([f"{e}{n}" for n in ("justify", "rubric") for e in ("<", "</")])
     ),
-    inner=words,
-    nested=st.booleans(),
-    shouted=st.booleans(),
-)
+    inner=words, nested=st.booleans(), shouted=st.booleans(),
+)  # fmt: skip
 def test_nothing_but_the_rubric_reaches_the_proxy(order, missing, inner, nested, shouted):
     secret = {"justify": "JUSTIFIED", "eval": "EVALUATED", "answer": "ANSWERED"}
 

@@ -28,11 +28,9 @@ TITLE, MARKS, FIRST = (
 )
 SECTIONS, LENGTH = "detectable_format:multiple_sections", "length_constraints:number_"
 BULLETS, JSON, POSTSCRIPT, CAPITALS = (
-    "detectable_format:number_bullet_lists",
-    "detectable_format:json_format",
-    "detectable_content:postscript",
-    "change_case:capital_word_frequency",
-)
+    "detectable_format:number_bullet_lists", "detectable_format:json_format",
+    "detectable_content:postscript", "change_case:capital_word_frequency",
+)  # fmt: skip
 
 
 def begins(word, nth=1, of=1):

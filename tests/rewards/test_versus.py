@@ -291,12 +291,10 @@ def test_the_wrong_number_of_answers_breaks_the_contract(answer):
 @pytest.mark.parametrize(
     ("answer", "status"),
     [
-        ((float("nan"), 1.0), "parse_error"),
-        ((float("inf"), 1.0), "parse_error"),
-        ((1.0,), "parse_error"),
-        (None, "abstain"),
+        ((float("nan"), 1.0), "parse_error"), ((float("inf"), 1.0), "parse_error"),
+        ((1.0,), "parse_error"), (None, "abstain"),
     ],
-)
+)  # fmt: skip
 def test_scores_that_cannot_be_read_are_no_verdict(answer, status):
     judge = Recording(lambda prompt, a, b: answer)
     rewards = score(VersusReference(judge, seed=0), a_task(), "1", "2")
@@ -474,11 +472,9 @@ def test_a_model_that_fails_is_no_verdict():
 def test_the_judge_sees_the_conversation_and_no_label():
     judge = Recording(lambda prompt, a, b: (1.0, 0.0))
     turns = (
-        Message("system", "be brief"),
-        Message("user", "A poem?"),
-        Message("assistant", "About what?"),
-        Message("user", "Rain."),
-    )
+        Message("system", "be brief"), Message("user", "A poem?"),
+        Message("assistant", "About what?"), Message("user", "Rain."),
+    )  # fmt: skip
     task = Task("t", turns, {"answer": "SECRET"})
     anyio.run(checked, VersusReference(judge, seed=0), task, answers("1", "2"))
     assert judge.calls[0][0][0] == "user: A poem?\n\nassistant: About what?\n\nuser: Rain."

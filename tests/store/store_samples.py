@@ -16,13 +16,11 @@ def make_sample(step: int, index: int, *, split: str = "train", tokens: int = 16
         Span(Author.TEMPLATE, (1, 2)),
         Span(Author.PROMPT, tuple(rng.randrange(49_152) for _ in range(8))),
         Span(
-            Author.MODEL,
-            tuple(rng.randrange(49_152) for _ in range(tokens)),
-            tuple(-rng.random() for _ in range(tokens)),
-            trainable=True,
+            Author.MODEL, tuple(rng.randrange(49_152) for _ in range(tokens)),
+            tuple(-rng.random() for _ in range(tokens)), trainable=True,
         ),
         Span(Author.TOOL, (7,)),
-    )
+    )  # fmt: skip
     trajectory = Trajectory(
         id=f"{step}.{index // 4}.{index % 4}", task_id=task.id, group=f"{step}.{index // 4}",
         spans=spans, text=f"the answer is {rng.randrange(9)}", weight_version=step,

@@ -12,15 +12,13 @@ DOCS = Path(__file__).parents[2] / "docs"
 @pytest.mark.parametrize(
     ("name", "entry"),
     [
-        ("reward/total", "reward/total"),
-        ("reward/a/b/mean", "reward/{reward}/mean"),
-        ("loss/kl", "loss/{term}"),
-        ("loss/sft/coefficient", "loss/sft/coefficient"),
+        ("reward/total", "reward/total"), ("reward/a/b/mean", "reward/{reward}/mean"),
+        ("loss/kl", "loss/{term}"), ("loss/sft/coefficient", "loss/sft/coefficient"),
         ("pairs/wins/win_rate", "pairs/{reward}/{figure}"),
         ("policy/clipped_share/0.2", "policy/clipped_share/{bucket}"),
         ("bounds/high_mean", "bounds/{figure}"),
     ],
-)
+)  # fmt: skip
 def test_a_stored_name_has_one_entry(name: str, entry: str) -> None:
     found = known(name)
     assert found is not None

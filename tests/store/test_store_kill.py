@@ -36,11 +36,9 @@ while True:
 
 def start(folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(folder)],
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", WRITER, str(folder)], stdout=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
-    )
+    )  # fmt: skip
 
 
 def kill_after(writer: subprocess.Popen[str], seconds: float) -> list[int]:

@@ -123,11 +123,9 @@ def test_any_sample_comes_back_equal_from_the_file(
 
 def test_spans_keep_author_training_and_log_probs_that_are_not_trained(store: RunStore) -> None:
     spans = (
-        Span(Author.PROMPT, (1, 2, 3)),
-        Span(Author.MODEL, (4, 5), (-0.5, -1.5)),
-        Span(Author.TOOL, ()),
-        Span(Author.MODEL, (6,), (-0.25,), trainable=True),
-    )
+        Span(Author.PROMPT, (1, 2, 3)), Span(Author.MODEL, (4, 5), (-0.5, -1.5)),
+        Span(Author.TOOL, ()), Span(Author.MODEL, (6,), (-0.25,), trainable=True),
+    )  # fmt: skip
     sample = make_sample(0, 0)
     sample = msgspec.structs.replace(
         sample, trajectory=msgspec.structs.replace(sample.trajectory, spans=spans)

@@ -432,12 +432,10 @@ def append_step(store: RunStore, step: int, rng: random.Random) -> None:
         )
         samples.append(
             msgspec.structs.replace(
-                sample,
-                step=step,
-                task=msgspec.structs.replace(sample.task, id=task),
+                sample, step=step, task=msgspec.structs.replace(sample.task, id=task),
                 trajectory=trajectory,
             )
-        )
+        )  # fmt: skip
     store.append_rollouts(step, samples)
     store.append_token_values(step, "entropy", {i: [0.5] * 16 for i in range(32)})
     store.append_metrics(step, {f"m/{i}": float(i) for i in range(40)})

@@ -68,11 +68,9 @@ def test_every_one_digit_sum_is_on_exactly_one_side():
 
 @settings(max_examples=10, deadline=None)  # each lists every question of its parts
 @given(
-    seed=st.integers(0, 2**62),
-    index=st.integers(0, 10**12),
-    share=st.sampled_from([0.05, 0.2, 0.5, 0.9]),
-    examples=st.integers(0, 3),
-)
+    seed=st.integers(0, 2**62), index=st.integers(0, 10**12),
+    share=st.sampled_from([0.05, 0.2, 0.5, 0.9]), examples=st.integers(0, 3),
+)  # fmt: skip
 def test_same_index_same_task_and_no_held_out_question_in_sight(seed, index, share, examples):
     config = Arithmetic(level=2, held_out_share=share, examples=examples)
     tasks, again = ArithmeticTasks(config, seed), ArithmeticTasks(config, seed)

@@ -50,20 +50,16 @@ def test_every_format_gives_the_same_tasks(tmp_path, form):
 
 def test_nested_columns_json_text_templates_and_system(tmp_path):
     row = {
-        "q": "2+2",
-        "reward_model": '{"ground_truth": "4", "style": "rule"}',
-        "choices": ["3", "4"],
+        "q": "2+2", "reward_model": '{"ground_truth": "4", "style": "rule"}', "choices": ["3", "4"],
         "a.b": "dotted",
-    }
+    }  # fmt: skip
     write(tmp_path / "d.jsonl", [row])
     tasks = load(
-        tmp_path,
-        prompt="Question: {q} {{of {reward_model.style}}}",
-        template="{prompt}\nFirst: {choices.0}",
-        system="Be brief.",
+        tmp_path, prompt="Question: {q} {{of {reward_model.style}}}",
+        template="{prompt}\nFirst: {choices.0}", system="Be brief.",
         fields={"answer": "reward_model.ground_truth", "second": "choices.1", "odd": "a.b"},
         held_out=NOTHING_HELD_OUT,
-    )
+    )  # fmt: skip
     task = tasks.train(0)
     assert [m.role for m in task.messages] == ["system", "user"]
     assert task.prompt == "Question: 2+2 {of rule}\nFirst: 3"

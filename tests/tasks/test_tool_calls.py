@@ -162,12 +162,10 @@ def bfcl_row(**truth):
         },
     }
     return {
-        "id": "x_1",
-        "category": "simple",
+        "id": "x_1", "category": "simple",
         "question": json.dumps([[{"role": "user", "content": "Find it."}]]),
-        "function": json.dumps([function]),
-        "ground_truth": json.dumps([{"find": truth}]),
-    }
+        "function": json.dumps([function]), "ground_truth": json.dumps([{"find": truth}]),
+    }  # fmt: skip
 
 
 def test_bfcl_latitude_by_hand():

@@ -312,16 +312,14 @@ def test_results_of_an_array_formula_are_stored_in_all_its_cells(tmp_path):
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"A1": "\ud800"}, "plain characters"),
-        ({"A1": "a\x00b"}, "plain characters"),
-        ({"A1:B2": 1}, "the name of one cell"),
-        ({"A1": 10**400}, "a finite number"),
+        ({"A1": "\ud800"}, "plain characters"), ({"A1": "a\x00b"}, "plain characters"),
+        ({"A1:B2": 1}, "the name of one cell"), ({"A1": 10**400}, "a finite number"),
         ({"A1": "='C:\\x\\[a.xlsx]S'!A1"}, "without files"),
         ({"A1": "='[http://x/y.xlsx]S'!A1"}, "without files"),
         ({"A1": "=[/etc/x.xlsx]S!A1"}, "without files"),
         ({"A1": '=IMAGE("http://x/y.png")'}, "without files"),
     ],
-)
+)  # fmt: skip
 def test_what_a_workbook_cannot_hold_is_refused_and_nothing_is_written(values, said):
     sheet = Spreadsheet()
     with pytest.raises(ArgumentError, match=said):

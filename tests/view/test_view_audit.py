@@ -138,13 +138,11 @@ def test_a_component_that_takes_over(tmp_path: Path) -> None:
         style, truth = number / 8, 0.5 - number / 100
         return [
             sample(
-                number,
-                i,
-                f"a {i}",
+                number, i, f"a {i}",
                 total(style + truth, style=(style + 0.1 * i, 1.0), truth=(truth + 0.1 * i, 1.0)),
             )
             for i in range(2)
-        ]
+        ]  # fmt: skip
 
     with make(tmp_path, [step(n) for n in range(8)]) as store:
         found = next(f for f in audit_run(store).findings if f.monitor == "component")

@@ -42,12 +42,10 @@ def test_curves_are_read_from_a_store(tmp_path: Path) -> None:
             store.append_metrics(
                 step,
                 {
-                    **metrics,
-                    "reward/total": 0.1 * step,
-                    "reward/correct/mean": None if step == 1 else 1.0,
-                    "reward/correct/std": 0.5,
+                    **metrics, "reward/total": 0.1 * step,
+                    "reward/correct/mean": None if step == 1 else 1.0, "reward/correct/std": 0.5,
                 },
-            )
+            )  # fmt: skip
         store.append_evaluation(3, "held_out", [], {"score": [0.5, 0.4, 0.6, 10]})
         store.append_evaluation(4, "held_out", [], {"score": None})
         curves = curves_of(store)

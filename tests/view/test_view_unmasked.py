@@ -5,11 +5,9 @@ from burnish.store import StoredSample
 from burnish.view.pages.tokens import unmasked_steps
 
 SPANS = (
-    Span(Author.PROMPT, (5, 6)),
-    Span(Author.MODEL, (7, 8, 9), (-0.1, -0.1, -0.1), trainable=True),
-    Span(Author.TOOL, (4,)),
-    Span(Author.MODEL, (10,), (-0.1,), trainable=True),
-)
+    Span(Author.PROMPT, (5, 6)), Span(Author.MODEL, (7, 8, 9), (-0.1, -0.1, -0.1), trainable=True),
+    Span(Author.TOOL, (4,)), Span(Author.MODEL, (10,), (-0.1,), trainable=True),
+)  # fmt: skip
 
 
 def sample(info):

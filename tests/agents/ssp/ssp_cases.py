@@ -64,11 +64,9 @@ class Policy:
         is_cut = len(ids) > sampling.max_tokens
         ids = tuple(ids[: sampling.max_tokens])
         return Completion(
-            self.tokenizer.decode(ids) if is_cut else text,
-            token_ids=ids,
-            logprobs=(-0.5,) * len(ids),
-            finish=Finish.LENGTH if is_cut else Finish.STOP,
-        )
+            self.tokenizer.decode(ids) if is_cut else text, token_ids=ids,
+            logprobs=(-0.5,) * len(ids), finish=Finish.LENGTH if is_cut else Finish.STOP,
+        )  # fmt: skip
 
 
 def turns(prompt: str) -> list[tuple[str, str]]:

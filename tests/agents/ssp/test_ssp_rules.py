@@ -274,12 +274,10 @@ def test_diversity_of_questions():
 @pytest.mark.parametrize(
     ("asked", "gold"),
     [
-        ("New\u200bYork", "New York"),
-        ("Zu\u00adrich", "Zürich"),
-        ("Lodz", "Łódź"),
+        ("New\u200bYork", "New York"), ("Zu\u00adrich", "Zürich"), ("Lodz", "Łódź"),
         ("Orsted", "Ørsted"),
     ],
-)
+)  # fmt: skip
 def test_hidden_characters_and_strokes_give_an_answer_away(asked, gold):
     assert states(f"Which old town on the river is {asked}?", gold)
     assert not states("Which old town lies on the river?", gold)

@@ -250,13 +250,11 @@ def test_a_merge_must_cite_what_it_was_made_from():
     "made_up",
     [
         row("b", "1.1", "2.1"),  # lent already
-        row("b", "3.1", section="## Steps"),
-        row("b", "3.1", file="references/a.md"),
-        row("b", "3.1", op="replace_in_section"),
-        row("", "3.1", op="delete_section"),
+        row("b", "3.1", section="## Steps"), row("b", "3.1", file="references/a.md"),
+        row("b", "3.1", op="replace_in_section"), row("", "3.1", op="delete_section"),
         row("", "3.1", op="delete_file"),
     ],
-)
+)  # fmt: skip
 def test_support_is_lent_once_and_only_for_the_same_place(made_up):
     kept, dropped = cite(Patch((row("a", "1.1", "1.1", "2.1"), made_up)), patches(3), 1)
     assert [edit["content"] for edit in kept] == ["a"]
@@ -654,13 +652,11 @@ def test_united_patches_do_not_depend_on_their_order():
     edit = {"op": "add_section", "file": "SKILL.md", "target_section": "## N", "content": "- n"}
     patches = [
         Patch(
-            ({**edit, "after_section": place, "source_ids": [place]},),
-            f"why {place}",
-            (place,),
+            ({**edit, "after_section": place, "source_ids": [place]},), f"why {place}", (place,),
             (place,),
         )
         for place in ("## Rules", "## Steps")
-    ]
+    ]  # fmt: skip
     assert united(patches) == united(patches[::-1])
 
 

@@ -120,11 +120,9 @@ def test_a_heading_is_not_broken_in_two():
 
 
 @given(
-    st.text(st.sampled_from("#`~ -a\n"), max_size=60),
-    st.sampled_from(OPERATIONS[:6]),
-    st.text(st.sampled_from("# ab"), max_size=5),
-    st.text(st.sampled_from("#ab\n"), max_size=8),
-)
+    st.text(st.sampled_from("#`~ -a\n"), max_size=60), st.sampled_from(OPERATIONS[:6]),
+    st.text(st.sampled_from("# ab"), max_size=5), st.text(st.sampled_from("#ab\n"), max_size=8),
+)  # fmt: skip
 def test_no_edit_is_made_twice_and_text_outside_its_section_stays(text, op, target, content):
     one = edit(op, target_section=target, target_text="a", old_text="a", content=content)
     once = apply_edit(text, one)

@@ -53,13 +53,11 @@ def test_the_prompt_shows_the_conversation_and_no_label():
     task = Task(
         "t",
         (
-            Message("system", "Be brief."),
-            Message("user", "Hi"),
-            Message("assistant", "Hello"),
+            Message("system", "Be brief."), Message("user", "Hi"), Message("assistant", "Hello"),
             Message("user", "Capital of France?"),
         ),
         {"answer": "SECRET-LABEL", "hint": "SECRET-HINT"},
-    )
+    )  # fmt: skip
     anyio.run(checked, DirectPair(judge), task, answers("Paris", "Rome"))
     prompt = judge.lm.calls[0].prompt[0].content
     request = block(prompt, "request")

@@ -450,13 +450,11 @@ def test_the_fingerprint_changes_with_what_changes_a_verdict():
     prints = {
         judge.fingerprint
         for judge in (
-            JudgeModel(lm),
-            JudgeModel(lm, repairs=0),
-            JudgeModel(lm, seed=1),
+            JudgeModel(lm), JudgeModel(lm, repairs=0), JudgeModel(lm, seed=1),
             JudgeModel(lm, sampling=Sampling(temperature=1.0)),
             JudgeModel(ScriptedLM([], name="other")),
         )
-    }
+    }  # fmt: skip
     assert len(prints) == 5
     assert JudgeModel(lm).fingerprint == JudgeModel(lm, budget=Budget(calls=1)).fingerprint
 

@@ -449,11 +449,9 @@ WORDS = st.text(st.characters(blacklist_categories=("Cs",)), min_size=1, max_siz
 
 
 @given(
-    st.lists(WORDS, max_size=4),
-    st.lists(WORDS, min_size=1, max_size=4),
-    WORDS,
+    st.lists(WORDS, max_size=4), st.lists(WORDS, min_size=1, max_size=4), WORDS,
     st.integers(0, 2**60),
-)
+)  # fmt: skip
 def test_the_checkers_prompt_is_a_function_of_documents_and_questions(
     documents, questions, query, tag
 ):
@@ -559,13 +557,11 @@ def test_a_claim_that_comes_again_counts_once():
 @pytest.mark.parametrize(
     ("stated", "answer"),
     [
-        ("50 %", "Half of the town voted, 3 days late."),
-        ("2", "It burned twice before 1900."),
-        ("14", "Louis XIV built it in 1670."),
-        ("25 %", "A quarter of its 9 bridges fell."),
+        ("50 %", "Half of the town voted, 3 days late."), ("2", "It burned twice before 1900."),
+        ("14", "Louis XIV built it in 1670."), ("25 %", "A quarter of its 9 bridges fell."),
         ("2", "Both towers stand since 1901."),
     ],
-)
+)  # fmt: skip
 def test_a_number_in_no_digits_is_no_invented_claim(stated, answer):
     assert is_own_claim(Claim("How many?", stated), answer)
     assert not is_own_claim(

@@ -98,14 +98,12 @@ rules = st.builds(
 )  # fmt: skip
 said = st.lists(
     st.builds(
-        compare,
-        type=st.sampled_from(["critical", "core", "highlight"]),
-        winner=st.sampled_from("ABS"),
-        score=st.integers(-2, 2),
+        compare, type=st.sampled_from(["critical", "core", "highlight"]),
+        winner=st.sampled_from("ABS"), score=st.integers(-2, 2),
     ),
     min_size=1,
     max_size=4,
-)
+)  # fmt: skip
 
 
 @settings(max_examples=50)

@@ -33,11 +33,9 @@ kinds = st.tuples(
 def resource(number: int, is_runtime: bool, leak: str, setting: str, type: str) -> Resource | None:
     """An entry; None where these fields contradict each other."""
     row: dict[str, Any] = {
-        "type": type,
-        "decision_impact": "strong",
-        "leakage_level": leak,
+        "type": type, "decision_impact": "strong", "leakage_level": leak,
         "allowed_setting": setting,
-    }
+    }  # fmt: skip
     is_hidden = is_runtime or leak == "oracle_only" or setting == "skill_operational"
     row["id"] = f"r{number}-{SECRET}" if is_hidden else f"r{number}"
     if is_runtime:
@@ -142,11 +140,9 @@ def test_a_refused_attempt_is_counted_in_the_reward() -> None:
     assert hidden is not None
     skill = SkillPackage("demo", "a demo", "Look.", (hidden,), {hidden.path: SECRET}, "0" * 64)
     script = [
-        call("use_skill", name="demo"),
-        call("view_resource", id=hidden.id),
-        call("run_resource", id=hidden.id),
-        call("final_answer", verdict="A", rationale="because"),
-    ]
+        call("use_skill", name="demo"), call("view_resource", id=hidden.id),
+        call("run_resource", id=hidden.id), call("final_answer", verdict="A", rationale="because"),
+    ]  # fmt: skip
     judge, lm = a_judge(script, [skill])
     first, _ = judged(judge, a_task(reference=REFERENCE), "one", "two")
     assert first.value == 1

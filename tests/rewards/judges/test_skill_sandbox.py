@@ -30,16 +30,14 @@ def test_code_counts_as_the_checks_do() -> None:
 @pytest.mark.parametrize(
     ("code", "error"),
     [
-        ("1 / 0", "ZeroDivisionError"),
-        ("while True: pass", "limit"),
-        ("x = bytearray(10**9)", "MemoryError"),
-        ("print('x' * 10**7)", "output limit"),
+        ("1 / 0", "ZeroDivisionError"), ("while True: pass", "limit"),
+        ("x = bytearray(10**9)", "MemoryError"), ("print('x' * 10**7)", "output limit"),
         ("def broken(", "SyntaxError"),
         ("import socket; socket.create_connection(('127.0.0.1', 9))", "exit code"),
         ("open('/etc/hostname-not-there', 'w')", "exit code"),
         ("import sys; sys.exit(3)", "exit code 3"),
     ],
-)
+)  # fmt: skip
 def test_code_that_ends_badly_is_an_error(code: str, error: str) -> None:
     timeout_s = 0.5 if error == "limit" else 60.0
     assert error in run(code, timeout_s).error

@@ -210,10 +210,7 @@ def hostile_sample(step: int, index: int, media: tuple[MediaPart, ...]) -> Store
     verdicts = (Verdict(SCRIPT, 1.0, reason=SCRIPT),)
     judge = Reward(SCRIPT, float(index), evidence=evidence, verdicts=verdicts, reason=SCRIPT)
     return StoredSample(
-        step=step,
-        split="train",
-        index=index,
-        task=task,
+        step=step, split="train", index=index, task=task,
         trajectory=Trajectory(
             id=f"{step}.{index}", task_id=SCRIPT, group=f"{SCRIPT}{step}",
             spans=(Span(Author.MODEL, (3, 4), (-0.1, -0.2), trainable=True),),

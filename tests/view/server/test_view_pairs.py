@@ -32,12 +32,10 @@ def places(page: dict[str, list[dict[str, str]]]) -> list[int]:
 @pytest.mark.parametrize(
     ("sort", "order"),
     [
-        ("", [1, 5, 3, 0, 2, 4]),
-        ("wrong", [1, 5, 3, 0, 2, 4]),
-        ("close", [3, 5, 4, 0, 2, 1]),
+        ("", [1, 5, 3, 0, 2, 4]), ("wrong", [1, 5, 3, 0, 2, 4]), ("close", [3, 5, 4, 0, 2, 1]),
         ("right", [2, 0, 3, 5, 1, 4]),
     ],
-)
+)  # fmt: skip
 def test_pairs_are_ordered_by_how_wrong_they_are(
     looking: Client, sort: str, order: list[int]
 ) -> None:
@@ -75,14 +73,12 @@ def test_what_the_scores_go_with_by_hand(looking: Client) -> None:
     """The label prefers the longer answer in pairs 2, 3 and 5, the shorter one in 0 and 1."""
     lines = {line["name"]: line for line in looking.run("model", "/pairs")["attributes"]}
     assert lines["characters"] == {
-        "name": "characters",
-        "pairs": 5,
+        "name": "characters", "pairs": 5,
         "label_more": pytest.approx(3 / 5),
         # Longer and higher: pair 1 and 2 wholly, pair 3 half.
-        "score_more": pytest.approx(2.5 / 5),
-        "right_more": pytest.approx(1.5 / 3),
+        "score_more": pytest.approx(2.5 / 5), "right_more": pytest.approx(1.5 / 3),
         "right_less": pytest.approx(1 / 2),
-    }
+    }  # fmt: skip
     assert "agreement" not in lines
 
 

@@ -142,10 +142,7 @@ def hostile_sample(step: int, index: int) -> StoredSample:
         late = Reward.failed("judge", Status.TIMEOUT, SCRIPT)
         reward = Reward.failed("total", Status.TIMEOUT, SCRIPT, parts=(late,))
     return StoredSample(
-        step=step,
-        split="train",
-        index=index,
-        task=task,
+        step=step, split="train", index=index, task=task,
         trajectory=Trajectory(
             id=f"{step}.{slot}.{index % 2}", task_id=task.id, group=f"{step}.{slot}",
             spans=(
@@ -155,7 +152,5 @@ def hostile_sample(step: int, index: int) -> StoredSample:
             ),
             text=f"{SCRIPT} answer {index}", weight_version=step, info={SCRIPT: SCRIPT},
         ),
-        reward=reward,
-        advantage=(-1.0, 1.0, 0.0, 0.0)[index],
-        keep=slot == 0,
+        reward=reward, advantage=(-1.0, 1.0, 0.0, 0.0)[index], keep=slot == 0,
     )  # fmt: skip

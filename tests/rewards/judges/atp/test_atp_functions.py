@@ -148,10 +148,8 @@ def test_other_syntaxes_give_the_same_result():
 @pytest.mark.parametrize(
     ("tool", "args", "reason"),
     [
-        ("search", {"query": ""}, ""),
-        ("search", {}, "missing:query"),
-        ("edit", {}, "missing:image_id"),
-        ("edit", {"image_id": 9}, "missing:instruction"),
+        ("search", {"query": ""}, ""), ("search", {}, "missing:query"),
+        ("edit", {}, "missing:image_id"), ("edit", {"image_id": 9}, "missing:instruction"),
         ("edit", {"image_id": 2, "instruction": "a"}, "image_id_out_of_range"),
         ("reference", {"image_id": 1}, ""),
         *(
@@ -160,7 +158,7 @@ def test_other_syntaxes_give_the_same_result():
         ),
         ("reference", None, "bad_arguments"),
     ],
-)
+)  # fmt: skip
 def test_the_first_thing_that_is_missing_or_the_image(tool, args, reason):
     for required in (TOOLS[tool], TOOLS):
         assert validate_call(tool, args, required, n_context_images=2) == (not reason, reason)

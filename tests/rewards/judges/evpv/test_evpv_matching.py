@@ -120,13 +120,11 @@ def workbook() -> str:
 @pytest.mark.parametrize(
     "piece",
     [
-        {"csv": ",Price,Stock\nTea,3.2,5\nMilk,1,"},
-        {"csv": ";Price;Stock\nTea;3.2;5\nMilk;1;"},
+        {"csv": ",Price,Stock\nTea,3.2,5\nMilk,1,"}, {"csv": ";Price;Stock\nTea;3.2;5\nMilk;1;"},
         {"markdown": "|  | Price | Stock |\n|---|---|---|\n| Tea | **3.2** | 5 |\n| Milk | 1 | |"},
         {"html": "<table><tr><th></th><th>Price</th><th>Stock</th></tr><tr><td>Tea</td><td>3.2</td>"
          "<td>5</td></tr><tr><td>Milk<td>1</td><td></td></tr></table>"},
-        {"rows": XLSX_ROWS},
-        {"xlsx": workbook},
+        {"rows": XLSX_ROWS}, {"xlsx": workbook},
     ],
     ids=lambda piece: next(iter(piece)),
 )  # fmt: skip
@@ -188,11 +186,9 @@ def test_vectors_decide_what_the_form_leaves_open():
     facts = ["The tower stands by the river with 3 floors", "The bridge never opens at night"]
     index = FactIndex(facts)
     claims = [
-        "By the river stands the tower, 3 floors",
-        "By the river stands the tower, 9 floors",
-        "The bridge opens at night",
-        "Zebras buzz quickly",
-    ]
+        "By the river stands the tower, 3 floors", "By the river stands the tower, 9 floors",
+        "The bridge opens at night", "Zebras buzz quickly",
+    ]  # fmt: skip
     matcher = EmbeddingMatcher(Letters())
     matched = [index.match(claim) for claim in claims]
     found = matcher.match(index, matched)
@@ -206,12 +202,10 @@ def test_vectors_decide_what_the_form_leaves_open():
 def test_undeclared_premises_are_what_a_step_reads_off_the_evidence():
     index = FactIndex(["AB = 10", "Price of Tea: 3.20"])
     steps = [
-        SolutionStep("The side is 10.", []),
-        SolutionStep("5 * 2 = 10, and 10 again.", []),
-        SolutionStep("For one Tea we pay.", []),
-        SolutionStep("AB is long.", ["AB = 10"]),
+        SolutionStep("The side is 10.", []), SolutionStep("5 * 2 = 10, and 10 again.", []),
+        SolutionStep("For one Tea we pay.", []), SolutionStep("AB is long.", ["AB = 10"]),
         SolutionStep("So 7.", []),
-    ]
+    ]  # fmt: skip
     assert undeclared_premises(steps, index, "How large?") == {0: "mentions 10", 2: "mentions Tea"}
     assert undeclared_premises(steps, index, "The side 10 of Tea?") == {}
 

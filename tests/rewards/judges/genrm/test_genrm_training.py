@@ -117,13 +117,11 @@ def test_the_game_is_a_task_set_whose_orders_share_a_side() -> None:
 def test_a_file_of_preferences_becomes_both_orders_on_one_side(tmp_path) -> None:
     rows = [
         {
-            "prompt": f"q{n} {{first}}",
-            "response_a": f"good {n}",
-            "response_b": f"bad {n}",
+            "prompt": f"q{n} {{first}}", "response_a": f"good {n}", "response_b": f"bad {n}",
             "label": "a",
         }
         for n in range(30)
-    ] + [{"prompt": "q", "response_a": "x", "response_b": "y", "label": "tie"}]
+    ] + [{"prompt": "q", "response_a": "x", "response_b": "y", "label": "tie"}]  # fmt: skip
     made = list(both_orders(rows, held_out=0.3))
     assert len(made) == 60
     assert [m["label"] for m in made[:2]] == ["a", "b"]
@@ -132,11 +130,9 @@ def test_a_file_of_preferences_becomes_both_orders_on_one_side(tmp_path) -> None
     assert "q0 {first}" in made[0]["prompt"]
     assert write_jsonl(made, tmp_path / "pairs.jsonl") == 60
     config = File(
-        path="pairs.jsonl",
-        prompt="prompt",
-        fields={"label": "label", "pair": "pair"},
+        path="pairs.jsonl", prompt="prompt", fields={"label": "label", "pair": "pair"},
         held_out=HeldOutColumn("split", ("held_out",)),
-    )
+    )  # fmt: skip
     tasks = build_tasks(config, 0, tmp_path)
     sides = [{t.fields["pair"] for t in side} for side in (tasks.train_tasks, tasks.held_out(None))]
     assert all(sides)
@@ -153,25 +149,21 @@ def test_real_preferences_become_a_task_file(tmp_path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     rows = [
         {
-            "prompt": row["instruction"],
-            "response_a": row["output_1"],
-            "response_b": row["output_2"],
-            "label": {1: "a", 2: "b"}.get(row["preference"]),
+            "prompt": row["instruction"], "response_a": row["output_1"],
+            "response_b": row["output_2"], "label": {1: "a", 2: "b"}.get(row["preference"]),
         }
         for row in parquet.read_table(file).to_pylist()[:100]
         if row["output_1"].strip() and row["output_2"].strip()
-    ]
+    ]  # fmt: skip
     decided = sum(row["label"] is not None for row in rows)
     assert write_jsonl(both_orders(rows), tmp_path / "pairs.jsonl") == 2 * decided > 100
     tasks = build_tasks(
         File(
-            path="pairs.jsonl",
-            prompt="prompt",
-            fields={"label": "label", "pair": "pair"},
+            path="pairs.jsonl", prompt="prompt", fields={"label": "label", "pair": "pair"},
             held_out=HeldOutColumn("split", ("held_out",)),
         ),
         0,
         tmp_path,
-    )
+    )  # fmt: skip
     labels = [task.fields["label"] for task in tasks.train_tasks]
     assert labels.count("a") == labels.count("b")

@@ -15,16 +15,14 @@ ANSWER = "Unplug the kettle first. Boil water with vinegar, wait an hour, then r
 
 def item(name: str, tier: str, **more: Any) -> dict[str, Any]:
     return {
-        "id": name,
-        "title": f"title {name}",
-        "tier": tier,
+        "id": name, "title": f"title {name}", "tier": tier,
         "description": {
             "0": f"{name} is not there",
             "1": f"{name} is hinted at",
             "2": f"all of {name} {tier}",
         },
         **more,
-    }
+    }  # fmt: skip
 
 
 def kettle(**more: Any) -> dict[str, Any]:

@@ -73,15 +73,13 @@ def author(prompt: str, spoil: bool = False) -> str:
     statements = [s.split(": ", 1) for s in blocks(prompt, "statements")["statements"].splitlines()]
     items = [
         {
-            "id": f"i{n}",
-            "title": " ".join(text.split()[:2])[:15],
-            "tier": TIERS[n % len(TIERS)],
+            "id": f"i{n}", "title": " ".join(text.split()[:2])[:15], "tier": TIERS[n % len(TIERS)],
             "tag": "safety" if "Unplug" in text else "information quality",
             "points": [] if spoil else [name],
             "description": {"0": f"no word of {name}", "1": f"half of {name}", "2": text},
         }
         for n, (name, text) in enumerate(statements)
-    ]
+    ]  # fmt: skip
     return json.dumps(items)
 
 
