@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from burnish.errors import UserError
 from burnish.lm import ScriptedLM
 
 
-def test_a_reward_is_scored_with_its_evidence() -> None:
+def test_a_reward_is_scored_with_its_evidence():
     def cites(text: str, source: str) -> Reward:
         return Reward("x", 0.5, evidence=(Evidence("quote", f"{text} in {source}"),))
 
@@ -26,13 +25,13 @@ def test_a_reward_is_scored_with_its_evidence() -> None:
     assert "here in there" in found._repr_html_()
 
 
-def test_what_is_shown_is_text_and_never_markup() -> None:
+def test_what_is_shown_is_text_and_never_markup():
     shown = burnish.score(lambda text: 1.0, "<b>", "<script>x</script>")._repr_html_()
     assert "<script>" not in shown
     assert "&lt;script&gt;" in shown
 
 
-def test_a_reward_that_cannot_judge_has_no_number() -> None:
+def test_a_reward_that_cannot_judge_has_no_number():
     found = burnish.score(lambda text: None, "Hi", "x")
     assert (found.value, found.status) == (None, "abstain")
 
@@ -42,7 +41,7 @@ def test_a_reward_that_cannot_judge_has_no_number() -> None:
     assert burnish.score(breaks, "Hi", "x").status == "reward_error"
 
 
-def test_a_group_reward_sees_all_answers() -> None:
+def test_a_group_reward_sees_all_answers():
     def longest(texts: list[str]) -> list[float]:
         return [float(len(text) == max(map(len, texts))) for text in texts]
 
@@ -50,14 +49,14 @@ def test_a_group_reward_sees_all_answers() -> None:
     assert [one.value for one in found] == [0.0, 1.0]
 
 
-def test_calls_work_inside_a_running_loop() -> None:
+def test_calls_work_inside_a_running_loop():
     async def cell() -> Any:
         return burnish.score("numeric", "3 + 4", "7", answer="7")
 
     assert asyncio.run(cell()).value == 1.0
 
 
-def test_a_judge_explains_itself() -> None:
+def test_a_judge_explains_itself():
     model = ScriptedLM(
         ['{"reasons": "Seven.", "winner": "A"}', '{"reasons": "Seven.", "winner": "B"}']
     )
@@ -66,13 +65,13 @@ def test_a_judge_explains_itself() -> None:
     assert "Seven." in found._repr_html_()
 
 
-def test_a_judge_without_a_verdict_gives_no_number() -> None:
+def test_a_judge_without_a_verdict_gives_no_number():
     model = ScriptedLM(lambda messages, index: "I cannot say.")
     found = burnish.judge("What is 3 + 4?", "7", "8", model=model)
     assert (found.best, found.values) == (None, (None, None))
 
 
-def test_answers_are_generated_in_order() -> None:
+def test_answers_are_generated_in_order():
     lm = ScriptedLM({"a": "1", "b": "2"})
     found = burnish.generate(lm, ["a", "b"], n=2)
     assert found.texts == ["1", "1", "2", "2"]
@@ -82,7 +81,7 @@ def test_answers_are_generated_in_order() -> None:
     assert "<td>1</td>" in found._repr_html_()
 
 
-def test_a_model_is_evaluated_on_every_row() -> None:
+def test_a_model_is_evaluated_on_every_row():
     rows = [{"prompt": f"Say {n}.", "answer": str(n)} for n in range(4)]
     lm = ScriptedLM({f"Say {n}.": str(min(n, 2)) for n in range(4)})
     found = burnish.evaluate(lm, rows, rewards="match")
@@ -93,7 +92,7 @@ def test_a_model_is_evaluated_on_every_row() -> None:
     assert "Say 3." in found._repr_html_()
 
 
-def test_runs_are_evaluated_and_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_are_evaluated_and_compared(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     small: dict[str, Any] = {
         "steps": 1, "evaluation": {"prompts": 6},
@@ -121,8 +120,8 @@ def test_runs_are_evaluated_and_compared(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_run_with_a_reward_of_another_process_is_evaluated_with_the_reward_given_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     def has_digit(text: str, answer: str) -> float:
         return float(answer in text)
 
@@ -167,9 +166,7 @@ def test_a_run_with_a_reward_of_another_process_is_evaluated_with_the_reward_giv
         (lambda: burnish.load_run("a"), "no run 'a'"),
     ],
 )
-def test_mistakes_get_one_line(
-    call: Any, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mistakes_get_one_line(call, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError) as caught:
         call()
@@ -177,9 +174,7 @@ def test_mistakes_get_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_the_folder_of_a_run_names_its_newest_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_folder_of_a_run_names_its_newest_weights(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = burnish.train("tiny", "steps=1", evaluation={"prompts": 0}, show=False)
     by_folder = burnish.generate(str(run.folder), ["hello"], max_tokens=4, seed=1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,9 +23,7 @@ ROWS = [{"prompt": f"Say {n}.", "answer": str(n)} for n in range(4)]
 
 
 @pytest.mark.parametrize("name", all_recipes())
-def test_command_line_toml_and_python_build_the_same_object(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_command_line_toml_and_python_build_the_same_object(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = ["steps=7", "optimiser.learning_rate=3e-6", "run.seed=5", "model.path=tiny"]
     typed = resolve([name, *words])
@@ -51,7 +48,7 @@ def test_command_line_toml_and_python_build_the_same_object(
     assert shipped == resolve([name]).resolved.value
 
 
-def test_a_config_prints_its_origins() -> None:
+def test_a_config_prints_its_origins():
     text = str(burnish.Config.load("grpo", "steps=5", seed=3))
     assert "steps = 5  # Python" in text
     assert "seed = 3  # Python" in text
@@ -61,7 +58,7 @@ def test_a_config_prints_its_origins() -> None:
     assert "steps = 60" in burnish.Config.load("grpo")._repr_html_()
 
 
-def test_a_config_built_of_typed_parts_is_checked() -> None:
+def test_a_config_built_of_typed_parts_is_checked():
     config = burnish.Config(task=Arithmetic(level=1), rewards=(NumericConfig(),), steps=3)
     assert config.replace(task={"level": 2}).task == Arithmetic(level=2)
     with pytest.raises(UserError, match="steps: got 0, expected a whole number of at least 1"):
@@ -90,14 +87,14 @@ def test_a_config_built_of_typed_parts_is_checked() -> None:
         ({"": 3}, "'' is no setting"),
     ],
 )
-def test_mistakes_get_one_line(settings: dict[str, Any], message: str) -> None:
+def test_mistakes_get_one_line(settings, message):
     with pytest.raises(UserError) as caught:
         burnish.Config.load("grpo", **settings)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_rows_come_in_many_shapes() -> None:
+def test_rows_come_in_many_shapes():
     pandas = pytest.importorskip("pandas")
     arrow = pytest.importorskip("pyarrow")
     frame = pandas.DataFrame(ROWS)
@@ -112,12 +109,12 @@ def test_rows_come_in_many_shapes() -> None:
     }  # fmt: skip
 
 
-def test_a_dataset_is_rows() -> None:
+def test_a_dataset_is_rows():
     datasets = pytest.importorskip("datasets")
     assert as_rows(datasets.Dataset.from_list(ROWS)) == ROWS
 
 
-def test_columns_are_found_or_named(tmp_path: Path) -> None:
+def test_columns_are_found_or_named(tmp_path):
     assert as_task(ROWS).fields == {"answer": "answer"}
     assert as_task([{"question": "x", "n": 1}, {"question": "y"}]).optional == ("n",)
     chat = [{"messages": [{"role": "user", "content": "x"}], "k": 1}]
@@ -133,7 +130,7 @@ def test_columns_are_found_or_named(tmp_path: Path) -> None:
     assert as_task("arithmetic") == {"kind": "arithmetic"}
 
 
-def test_rewards_get_different_names() -> None:
+def test_rewards_get_different_names():
     tables = as_rewards([lambda text: 1, lambda text: 2, ("numeric", 0.5)])
     assert [table.get("name") for table in tables] == ["lambda", "lambda_2", None]
     assert tables[2]["weight"] == 0.5
@@ -148,7 +145,7 @@ def centred(rewards: Any, groups: Any, weights: Any) -> Any:
     return rewards.sum(1) - rewards.mean(), rewards
 
 
-def test_a_function_stands_in_a_slot_of_the_policy() -> None:
+def test_a_function_stands_in_a_slot_of_the_policy():
     short = burnish.Config.load("grpo", policy={"advantage": centred, "shaping": [centred]})
     table = {"kind": "function", "path": centred}
     assert short == burnish.Config.load("grpo", policy={"advantage": table, "shaping": [table]})
@@ -173,9 +170,7 @@ def made(k: int, default: int = 1) -> Any:
     return inner
 
 
-def test_a_digest_changes_with_code_helpers_constants_closures_and_defaults(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_digest_changes_with_code_helpers_constants_closures_and_defaults(monkeypatch):
     before = code_digest(uses)
     assert code_digest(uses) == before
     assert code_digest(made(2)) == code_digest(made(2))
@@ -187,7 +182,7 @@ def test_a_digest_changes_with_code_helpers_constants_closures_and_defaults(
     assert code_digest(uses) not in (before, other)
 
 
-def test_a_function_that_collects_stays_the_same() -> None:
+def test_a_function_that_collects_stays_the_same():
     seen: list[str] = []
     count = 0
 
@@ -214,7 +209,7 @@ def test_a_function_that_collects_stays_the_same() -> None:
     assert [code_digest(collects), code_digest(counting)] == before
 
 
-def test_a_digest_is_the_same_in_another_process() -> None:
+def test_a_digest_is_the_same_in_another_process():
     text = (
         "def f(text):\n    return 'x' in text or text in {'a', 'b', 'c'}\n"
         "class C:\n    def __call__(self, text):\n        return sorted([len(text)])\n"
@@ -229,7 +224,7 @@ def test_a_digest_is_the_same_in_another_process() -> None:
     assert len(said) == 1
 
 
-def test_what_is_not_in_this_process_says_so() -> None:
+def test_what_is_not_in_this_process_says_so():
     assert recall(keep_object(uses)) is uses
     with pytest.raises(UserError, match="'gone', which was given in Python and is not in this"):
         recall("memory:gone@0123")

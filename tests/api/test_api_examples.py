@@ -21,7 +21,7 @@ NEEDS_NO_EXAMPLE = {"Judgement", "Generated", "Evaluated", "Compared", "Aligned"
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory):
     """A folder with one finished run `first`, which examples look at."""
     folder = tmp_path_factory.mktemp("examples")
     burnish.train(
@@ -33,7 +33,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", sorted(PUBLIC))
-def test_every_public_name_says_what_it_is(name: str) -> None:
+def test_every_public_name_says_what_it_is(name):
     text = inspect.getdoc(PUBLIC[name]) or ""
     first = text.splitlines()[0] if text else ""
     assert len(first) > 15, f"burnish.{name} has no docstring"
@@ -52,7 +52,7 @@ def examples_of(value: Any, name: str) -> list[doctest.DocTest]:
 
 
 @pytest.mark.parametrize("name", sorted(PUBLIC))
-def test_the_examples_run(name: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_run(name, home, monkeypatch):
     monkeypatch.chdir(home)
     said: list[str] = []
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
@@ -61,14 +61,14 @@ def test_the_examples_run(name: str, home: Path, monkeypatch: pytest.MonkeyPatch
     assert not runner.failures, "".join(said)
 
 
-def test_everything_public_is_listed() -> None:
+def test_everything_public_is_listed():
     listed = dir(burnish)
     assert set(burnish.__all__) <= set(listed)
     assert {"policy", "rewards", "lm", "store", "tasks", "training", "bench"} <= set(listed)
     assert burnish.policy.compute is not None
 
 
-def test_the_reference_is_current() -> None:
+def test_the_reference_is_current():
     sys.path.insert(0, str(ROOT / "docs"))
     try:
         import make_api
@@ -77,7 +77,7 @@ def test_the_reference_is_current() -> None:
     assert make_api.PAGE.read_text() == make_api.page(), "run: python docs/make_api.py"
 
 
-def test_a_loop_of_ones_own_learns() -> None:
+def test_a_loop_of_ones_own_learns():
     path = ROOT / "examples" / "own_loop.py"
     spec = importlib.util.spec_from_file_location("own_loop", path)
     assert spec is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -65,14 +64,14 @@ class Kernel:
 
 
 @pytest.fixture(scope="module")
-def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
+def kernel(tmp_path_factory):
     found = Kernel(tmp_path_factory.mktemp("notebook"))
     found.run(SETUP)
     yield found
     found.close()
 
 
-def test_a_cell_trains_with_one_output_that_is_updated(kernel: Kernel) -> None:
+def test_a_cell_trains_with_one_output_that_is_updated(kernel):
     outputs = kernel.run("run = go(steps=2)\nrun")
     kinds = [one["kind"] for one in outputs]
     assert "error" not in kinds, outputs
@@ -86,7 +85,7 @@ def test_a_cell_trains_with_one_output_that_is_updated(kernel: Kernel) -> None:
     assert again[-1]["data"]["text/plain"] == "True"
 
 
-def test_the_stop_button_stops_and_the_same_cell_goes_on(kernel: Kernel) -> None:
+def test_the_stop_button_stops_and_the_same_cell_goes_on(kernel):
     code = "run = go(steps=12, seed=3)\nprint(run.status, run.summary.sessions)"
     outputs = kernel.run(code, stop_when="of 12 steps")
     (error,) = [one for one in outputs if one["kind"] == "error"]
@@ -96,7 +95,7 @@ def test_the_stop_button_stops_and_the_same_cell_goes_on(kernel: Kernel) -> None
     assert "finished 2" in said
 
 
-def test_the_page_is_text_and_says_what_happened() -> None:
+def test_the_page_is_text_and_says_what_happened():
     view = notebook_view.NotebookView(("<b>2 rows</b> skipped",), Watch(16))
     view.update = lambda: None  # type: ignore[method-assign]
     forecast = Forecast({"weights": 2**20}, 2**33)
@@ -121,7 +120,7 @@ def test_the_page_is_text_and_says_what_happened() -> None:
     assert "finished" in page
 
 
-def test_a_terminal_is_no_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_is_no_notebook(monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
     assert not notebook_view.in_notebook()
     shell = SimpleNamespace(kernel=object())

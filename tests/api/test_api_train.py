@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +25,7 @@ def has_digit(text: str, answer: str) -> float:
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own_folder(tmp_path, monkeypatch):
     """Runs land in a folder of the test's own."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -38,7 +37,7 @@ def train(**more: Any) -> burnish.Run:
     )
 
 
-def test_rows_and_functions_train_and_the_same_call_gives_the_same_run() -> None:
+def test_rows_and_functions_train_and_the_same_call_gives_the_same_run():
     run = train()
     assert (run.status, run.steps) == ("finished", 2)
     assert len(run.samples(split="train")) == 2 * 2 * 4
@@ -50,7 +49,7 @@ def test_rows_and_functions_train_and_the_same_call_gives_the_same_run() -> None
     assert train(again=True).folder.name == f"{run.name}-2"
 
 
-def test_what_lives_in_memory_is_kept_in_the_folder() -> None:
+def test_what_lives_in_memory_is_kept_in_the_folder():
     run = train()
     rows = list((run.folder / "data").glob("rows-*.jsonl"))
     assert len(rows) == 1
@@ -60,7 +59,7 @@ def test_what_lives_in_memory_is_kept_in_the_folder() -> None:
     assert run.config.steps == 2
 
 
-def test_another_function_or_other_rows_are_another_run() -> None:
+def test_another_function_or_other_rows_are_another_run():
     first = train()
 
     def has_digit(text: str, answer: str) -> float:
@@ -70,13 +69,13 @@ def test_another_function_or_other_rows_are_another_run() -> None:
     assert train(data=ROWS[:-1]).folder != first.folder
 
 
-def test_a_named_run_refuses_another_function_and_again_trains_beside_it() -> None:
+def test_a_named_run_refuses_another_function_and_again_trains_beside_it():
     train(name="mine")
     with pytest.raises(UserError, match=r"run 'mine' is finished and had another config.*path"):
         train(name="mine", rewards=[lambda text: 1.0 * len(text)])
 
 
-def test_a_run_that_began_with_another_function_is_not_continued() -> None:
+def test_a_run_that_began_with_another_function_is_not_continued():
     with pytest.raises(KeyboardInterrupt):
         train(name="mine", on_event=stop_after(1))
     with pytest.raises(UserError, match=r"run 'mine' was started with another config.*again=True"):
@@ -93,7 +92,7 @@ def stop_after(steps: int) -> Any:
     return see
 
 
-def test_an_interrupted_call_is_continued_to_the_same_bits() -> None:
+def test_an_interrupted_call_is_continued_to_the_same_bits():
     whole = train(steps=3, runs="whole", checkpoint={"every": 1})
     with pytest.raises(KeyboardInterrupt, match="interrupted after 2 of 3 steps"):
         train(steps=3, runs="parts", checkpoint={"every": 1}, on_event=stop_after(2))
@@ -103,7 +102,7 @@ def test_an_interrupted_call_is_continued_to_the_same_bits() -> None:
     assert one.read_bytes() == other.read_bytes()
 
 
-def test_inside_a_running_loop_a_thread_trains_and_this_one_hears_of_it() -> None:
+def test_inside_a_running_loop_a_thread_trains_and_this_one_hears_of_it():
     threads: set[threading.Thread] = set()
 
     async def cell() -> burnish.Run:
@@ -115,7 +114,7 @@ def test_inside_a_running_loop_a_thread_trains_and_this_one_hears_of_it() -> Non
     assert not any(t.name == "burnish-train" for t in threading.enumerate())
 
 
-def test_an_interrupt_inside_a_running_loop_closes_the_run() -> None:
+def test_an_interrupt_inside_a_running_loop_closes_the_run():
     async def cell() -> burnish.Run:
         return train(steps=50, on_event=stop_after(1))
 
@@ -125,7 +124,7 @@ def test_an_interrupt_inside_a_running_loop_closes_the_run() -> None:
     assert not any(t.name == "burnish-train" for t in threading.enumerate())
 
 
-def test_async_callers_keep_their_loop_and_may_cancel() -> None:
+def test_async_callers_keep_their_loop_and_may_cancel():
     ticks = 0
     calls = {"data": ROWS, "rewards": [has_digit], "recipe": "grpo", **SMALL}
 
@@ -154,7 +153,7 @@ def test_async_callers_keep_their_loop_and_may_cancel() -> None:
     assert sorted(burnish.load_runs().status) == ["finished", "stopped"]
 
 
-def test_rewards_may_be_async_abstain_or_carry_evidence() -> None:
+def test_rewards_may_be_async_abstain_or_carry_evidence():
     async def explained(text: str) -> Reward:
         await asyncio.sleep(0)
         seen = Evidence("letters", f"{len(text)} letters")
@@ -181,7 +180,7 @@ def test_rewards_may_be_async_abstain_or_carry_evidence() -> None:
         ("reward_model", [{"prompt": f"Say {n}.", "chosen": str(n), "rejected": "no"} for n in range(9)]),
     ],
 )  # fmt: skip
-def test_the_same_call_trains_by_other_kinds(kind: str, rows: list[dict[str, Any]]) -> None:
+def test_the_same_call_trains_by_other_kinds(kind, rows):
     run = burnish.train(
         data=rows, train={"kind": kind, "batch": 4}, steps=2, **{**SMALL, "rollout": {}}
     )
@@ -190,12 +189,12 @@ def test_the_same_call_trains_by_other_kinds(kind: str, rows: list[dict[str, Any
     assert run.name.startswith(kind)
 
 
-def test_distil_takes_rows_too() -> None:
+def test_distil_takes_rows_too():
     run = burnish.train("distil", data=ROWS, steps=1, train={"batch": 2}, **SMALL)
     assert run.status == "finished"
 
 
-def test_a_config_is_trained() -> None:
+def test_a_config_is_trained():
     config = burnish.Config.load("grpo", data=ROWS, rewards=[has_digit], steps=1, model="tiny")
     config = config.replace(rollout=SMALL["rollout"], evaluation={"prompts": 2})
     run = burnish.train(config, show=False)
@@ -203,9 +202,7 @@ def test_a_config_is_trained() -> None:
     assert run.config == config
 
 
-def test_a_finished_run_is_told_and_given_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_finished_run_is_told_and_given_back(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     first = burnish.train("tiny", "steps=1", evaluation={"prompts": 2})
     capsys.readouterr()
@@ -214,9 +211,7 @@ def test_a_finished_run_is_told_and_given_back(
     assert "is finished already" in capsys.readouterr().out
 
 
-def test_a_run_that_a_guard_stops_says_why_without_progress(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_a_guard_stops_says_why_without_progress(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def broken(text: str) -> float:
@@ -229,17 +224,17 @@ def test_a_run_that_a_guard_stops_says_why_without_progress(
 
 
 @pytest.mark.parametrize("value", [None, 3])
-def test_an_unknown_setting_is_refused_whatever_its_value(value: object) -> None:
+def test_an_unknown_setting_is_refused_whatever_its_value(value):
     with pytest.raises(UserError, match="lerning_rate"):
         burnish.train("tiny", lerning_rate=value)
 
 
-def test_a_kind_without_a_recipe_asks_for_one() -> None:
+def test_a_kind_without_a_recipe_asks_for_one():
     with pytest.raises(UserError, match="name one"):
         burnish.train(data=[{"prompt": "a"}], train={"kind": "focal"})
 
 
-def test_an_answer_by_number_is_one_that_was_trained_on() -> None:
+def test_an_answer_by_number_is_one_that_was_trained_on():
     run = train()
     assert run.samples().split.iloc[-1] == "eval:held_out"
     trained = run.samples(split="train")
@@ -250,7 +245,7 @@ def test_an_answer_by_number_is_one_that_was_trained_on() -> None:
         run.why(9999)
 
 
-def test_why_says_what_the_number_of_a_pair_is() -> None:
+def test_why_says_what_the_number_of_a_pair_is():
     rows = [{"prompt": f"Say {n}.", "chosen": str(n), "rejected": "no"} for n in range(9)]
     kind = {"kind": "dpo", "batch": 4}
     run = burnish.train(data=rows, train=kind, steps=2, **{**SMALL, "rollout": {}})
@@ -260,7 +255,7 @@ def test_why_says_what_the_number_of_a_pair_is() -> None:
     assert "margin chosen - rejected" in said
 
 
-def test_why_of_a_run_without_rewards_says_what_it_measures() -> None:
+def test_why_of_a_run_without_rewards_says_what_it_measures():
     rows = [{"prompt": f"Say {n}.", "completion": str(n)} for n in range(9)]
     kind = {"kind": "sft", "batch": 4}
     run = burnish.train(data=rows, train=kind, steps=2, **{**SMALL, "rollout": {}})

@@ -76,7 +76,7 @@ def made(setup: str, value: int, name: str = "reward") -> Any:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_digest_follows_each_kind_of_value(case: str) -> None:
+def test_a_digest_follows_each_kind_of_value(case):
     one, same, other = (code_digest(made(CASES[case], value)) for value in (2, 2, 3))
     assert one == same
     assert one != other
@@ -87,7 +87,7 @@ def test_a_digest_follows_each_kind_of_value(case: str) -> None:
     assert alone[0] == alone[1] != alone[2]
 
 
-def test_digests_are_the_same_in_other_processes_and_hash_seeds() -> None:
+def test_digests_are_the_same_in_other_processes_and_hash_seeds():
     text = (
         "import sys\nfrom burnish.memory import code_digest\n"
         "from test_code_digest import CASES, made\n"
@@ -104,7 +104,7 @@ def test_digests_are_the_same_in_other_processes_and_hash_seeds() -> None:
     assert said[0] == said[1]
 
 
-def test_a_cached_function_is_the_same_after_calls() -> None:
+def test_a_cached_function_is_the_same_after_calls():
     cached = made("from functools import lru_cache\n@lru_cache\ndef X(k): return k + {}", 1, "X")
     before = code_digest(cached)
     cached(3)
@@ -122,9 +122,7 @@ def test_a_cached_function_is_the_same_after_calls() -> None:
         "import own_help\ndef reward(t): return getattr(own_help, 'f')(t)",
     ],
 )
-def test_the_users_own_modules_count_by_their_code(
-    use: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_users_own_modules_count_by_their_code(use, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     (tmp_path / "own_package").mkdir()
@@ -149,9 +147,7 @@ def test_the_users_own_modules_count_by_their_code(
     assert fresh("K = 2\n") != one
 
 
-def test_an_attribute_set_in_a_module_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_attribute_set_in_a_module_counts(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "own_limits.py").write_text("LIMIT = 1\n")
     space: dict[str, Any] = {"__name__": "__main__"}
@@ -161,7 +157,7 @@ def test_an_attribute_set_in_a_module_counts(
     assert code_digest(space["reward"]) != before
 
 
-def test_what_has_no_digest_is_refused_by_name(tmp_path: Path) -> None:
+def test_what_has_no_digest_is_refused_by_name(tmp_path):
     with (tmp_path / "log").open("w") as file, socket.socket() as connection:
         held = {
             "an open file": file, "a socket": connection, "a thread": threading.Thread(),
@@ -179,7 +175,7 @@ def test_what_has_no_digest_is_refused_by_name(tmp_path: Path) -> None:
                     assert "inside the function" in str(said.value)
 
 
-def test_streams_locks_and_loggers_are_no_reason_to_refuse() -> None:
+def test_streams_locks_and_loggers_are_no_reason_to_refuse():
     setup = (
         "import logging, threading, sys\nfrom typing import Any\n"
         "X = (logging.getLogger('a{}'), threading.Lock(), sys.stderr, sys.stdout, Any, list[int])"
@@ -187,7 +183,7 @@ def test_streams_locks_and_loggers_are_no_reason_to_refuse() -> None:
     assert code_digest(made(setup, 1)) == code_digest(made(setup, 1)) != code_digest(made(setup, 2))
 
 
-def test_depth_is_no_limit() -> None:
+def test_depth_is_no_limit():
     def deep(end: int) -> Any:
         reward, value = made("X = {}", 1), [end]
         for _ in range(5000):
@@ -203,7 +199,7 @@ def test_depth_is_no_limit() -> None:
     assert code_digest(reward) == code_digest(reward)
 
 
-def test_functions_of_one_name_are_files_of_their_own(tmp_path: Path) -> None:
+def test_functions_of_one_name_are_files_of_their_own(tmp_path):
     one, two = (lambda text: 1.0), (lambda text: 2.0)
     paths = [keep_object(one), keep_object(two), keep_object(made("X = {}", 1))]
     files = [place.name for place, _ in kept_files(paths, tmp_path)]

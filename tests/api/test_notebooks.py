@@ -40,7 +40,7 @@ def outputs_of(notebook: Any) -> list[Any]:
     return [out for cell in notebook.cells for out in cell.get("outputs", ())]
 
 
-def test_first_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_run(tmp_path, monkeypatch):
     values = (
         "{'status': run.status, 'rows': len(answers), 'why': run.why(answers.iloc[-1]).parts,"
         " 'paid': answers.reward.iloc[-1], 'curve': list(run.metrics()['reward/total']),"
@@ -58,7 +58,7 @@ def test_first_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(tmp_path) not in json.dumps(outputs_of(notebook))
 
 
-def test_judges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_judges(tmp_path, monkeypatch):
     values = (
         "{'biased': verdict.values, 'failed': [failed.value, failed.status], 'paid': paid.values,"
         " 'cost': cost(paid), 'again': replayed.values, 'report': report.verdict,"
@@ -75,7 +75,7 @@ def test_judges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "entropy" in found["findings"]
 
 
-def test_new_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_method(tmp_path, monkeypatch):
     values = (
         "{'by_rank': by_rank.tolist(), 'kinds': [run.config.policy.advantage.__struct_config__.tag"
         " for run in runs.values()], 'rise': list(curves.tail(4).mean() - curves.head(4).mean()),"
@@ -91,7 +91,7 @@ def test_new_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_stored_outputs_are_clean(name: str) -> None:
+def test_stored_outputs_are_clean(name):
     notebook = nbformat.read(FOLDER / f"{name}.ipynb", 4)
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
@@ -103,5 +103,5 @@ def test_stored_outputs_are_clean(name: str) -> None:
     assert (FOLDER / f"{name}.ipynb").stat().st_size < 200_000
 
 
-def test_the_notebooks_are_known() -> None:
+def test_the_notebooks_are_known():
     assert NAMES == ["first_run", "judges", "new_method"]

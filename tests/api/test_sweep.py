@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,7 +36,7 @@ RATE = "optimiser.learning_rate"
         ('{ kind = "raw", x = [1,2] },none', ['{ kind = "raw", x = [1,2] }', "none"]),
     ],
 )  # fmt: skip
-def test_values_between_commas(text: str, values: list[str]) -> None:
+def test_values_between_commas(text, values):
     assert split_values(text) == values
 
 
@@ -52,24 +51,24 @@ def test_values_between_commas(text: str, values: list[str]) -> None:
         max_size=4,
     )
 )  # fmt: skip
-def test_any_values_written_as_toml_are_parted_again(values: list[object]) -> None:
+def test_any_values_written_as_toml_are_parted_again(values):
     texts = [toml_value(value) for value in values]
     assert split_values(",".join(texts)) == texts
 
 
 @pytest.mark.parametrize("text", ["1,,2", ",1", "1,"])
-def test_an_empty_value_is_refused(text: str) -> None:
+def test_an_empty_value_is_refused(text):
     with pytest.raises(UserError, match="has an empty value; expected values between commas"):
         split_values(text)
 
 
-def test_words_are_settings_or_axes() -> None:
+def test_words_are_settings_or_axes():
     grid = read_words(["tiny", "steps=3", f"{RATE}=1,2", 'model.lora.targets=["a","b"]'])
     assert grid.words == ["tiny", "steps=3", 'model.lora.targets=["a","b"]']
     assert grid.axes == [(RATE, ["1", "2"])]
 
 
-def test_the_product_of_settings_and_seeds_in_order(tmp_path: Path) -> None:
+def test_the_product_of_settings_and_seeds_in_order(tmp_path):
     grid = Grid(["tiny", "run.seed=4"], [(RATE, ["1e-4", "1e-3"]), ("steps", ["2", "3"])], 2)
     plan = plan_sweep(grid, tmp_path)
     found = [(*state.run.settings.values(), state.run.seed) for state in plan.states]
@@ -86,7 +85,7 @@ def test_the_product_of_settings_and_seeds_in_order(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_runs_are_named_as_train_names_them(tmp_path: Path) -> None:
+def test_runs_are_named_as_train_names_them(tmp_path):
     """The order of words, other spellings of a number and of a seed change no name."""
     from burnish.api.launch import choose_folder
     from burnish.config.recipes import resolve
@@ -98,7 +97,7 @@ def test_runs_are_named_as_train_names_them(tmp_path: Path) -> None:
     assert again.states[0].run.name == plan.states[0].run.name
 
 
-def test_a_larger_sample_holds_the_smaller_one(tmp_path: Path) -> None:
+def test_a_larger_sample_holds_the_smaller_one(tmp_path):
     axes = [(RATE, [f"{n}e-5" for n in range(1, 8)]), ("steps", ["1", "2", "3"])]
     samples = [plan_sweep(Grid(["tiny"], axes, 2, n), tmp_path) for n in (3, 5, 100)]
     small, large, whole = ([state.run.name for state in plan.states] for plan in samples)
@@ -107,7 +106,7 @@ def test_a_larger_sample_holds_the_smaller_one(tmp_path: Path) -> None:
     assert large == [name for name in whole if name in large]  # in the grid's order
 
 
-def test_a_sweep_file_is_the_same_sweep(tmp_path: Path) -> None:
+def test_a_sweep_file_is_the_same_sweep(tmp_path):
     file = tmp_path / "sweep.toml"
     file.write_text(
         '[sweep]\nrecipe = "tiny"\nseeds = 2\n[sweep.settings]\nsteps = 3\n'
@@ -140,7 +139,7 @@ def test_a_sweep_file_is_the_same_sweep(tmp_path: Path) -> None:
         (Grid(["tiny"], [("optimiser.lerning_rate", ["1", "2"])]), "learning_rate"),
     ],
 )  # fmt: skip
-def test_mistakes_are_found_before_anything_starts(grid: Grid, line: str, tmp_path: Path) -> None:
+def test_mistakes_are_found_before_anything_starts(grid, line, tmp_path):
     with pytest.raises(UserError) as refused:
         plan_sweep(grid, tmp_path)
     assert line in str(refused.value)
@@ -151,7 +150,7 @@ def test_mistakes_are_found_before_anything_starts(grid: Grid, line: str, tmp_pa
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> None:
+def fake(monkeypatch):
     command = (sys.executable, str(Path(__file__).with_name("fake_train.py")))
     monkeypatch.setattr(engine, "TRAIN", command)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -173,7 +172,7 @@ def environments(folder: Path) -> list[tuple[str, str | None]]:
 
 
 @pytest.mark.usefixtures("fake")
-def test_every_end_is_told_and_failures_wait_for_a_retry(tmp_path: Path) -> None:
+def test_every_end_is_told_and_failures_wait_for_a_retry(tmp_path):
     rates = [FINISH, FAIL, GUARD, KILLED, CHATTY]
     events: list[SweepEvent] = []
     found = sweep("tiny", {RATE: rates}, runs=tmp_path, jobs=2, show=events.append)
@@ -203,7 +202,7 @@ def test_every_end_is_told_and_failures_wait_for_a_retry(tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("fake")
-def test_leaving_early_interrupts_what_is_under_way(tmp_path: Path) -> None:
+def test_leaving_early_interrupts_what_is_under_way(tmp_path):
     plan = plan_sweep(Grid(["tiny"], [(RATE, [str(WAIT), str(FINISH)])], 2), tmp_path)
     began = time.monotonic()
     events = run_sweep(plan, jobs=2)
@@ -219,7 +218,7 @@ def test_leaving_early_interrupts_what_is_under_way(tmp_path: Path) -> None:
     assert [state.status for state in later.states] == ["interrupted"] * 2 + ["waiting"] * 2
 
 
-def test_a_run_that_sigterm_ended_is_continued(tmp_path: Path) -> None:
+def test_a_run_that_sigterm_ended_is_continued(tmp_path):
     grid = Grid(["tiny"], [(RATE, [str(FINISH)])], 1)
     folder = plan_sweep(grid, tmp_path).states[0].folder
     with RunStore.create(folder, {}, {}):
@@ -229,7 +228,7 @@ def test_a_run_that_sigterm_ended_is_continued(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("fake")
-def test_as_many_at_once_as_cores_and_memory_allow(tmp_path: Path) -> None:
+def test_as_many_at_once_as_cores_and_memory_allow(tmp_path):
     """Four cores; a small run allows all of them, a run of 10 GiB in 16 GiB free only itself."""
     small: list[SweepEvent] = []
     sweep("tiny", {RATE: [FINISH]}, seeds=5, runs=tmp_path / "small", show=small.append)
@@ -245,13 +244,13 @@ def test_as_many_at_once_as_cores_and_memory_allow(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("fake")
-def test_cores_are_divided_among_few_runs(tmp_path: Path) -> None:
+def test_cores_are_divided_among_few_runs(tmp_path):
     sweep("tiny", {RATE: [FINISH]}, seeds=2, runs=tmp_path)
     assert environments(tmp_path) == [("2", None)] * 2
 
 
 @pytest.mark.usefixtures("fake")
-def test_runs_are_dealt_to_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_are_dealt_to_gpus(tmp_path, monkeypatch):
     gpus = [engine.Gpu("0", 16 << 30), engine.Gpu("3", 16 << 30)]
     monkeypatch.setattr(engine, "find_gpus", lambda: gpus)
     events: list[SweepEvent] = []
@@ -260,7 +259,7 @@ def test_runs_are_dealt_to_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert sorted(str(cuda) for _, cuda in environments(tmp_path)) == ["0", "3"]
 
 
-def test_gpus_as_the_driver_lists_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_as_the_driver_lists_them(monkeypatch):
     listed = "0, GPU-aa, 81000\n1, GPU-bb, 500\n"
     done = subprocess.CompletedProcess([], 0, listed, "")
     monkeypatch.setattr(engine.shutil, "which", lambda name: f"/bin/{name}")
@@ -273,7 +272,7 @@ def test_gpus_as_the_driver_lists_them(monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_gpus() == []
 
 
-def test_a_models_size_is_guessed_from_its_files(tmp_path: Path) -> None:
+def test_a_models_size_is_guessed_from_its_files(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(bytes(2000))
     assert parameters_of(str(tmp_path)) == 1000
     assert parameters_of("tiny") < parameters_of("smollm2")
@@ -281,14 +280,14 @@ def test_a_models_size_is_guessed_from_its_files(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def being_written(tmp_path: Path) -> Iterator[Path]:
+def being_written(tmp_path):
     plan = plan_sweep(Grid(["tiny", f"{RATE}={FINISH}"], []), tmp_path)
     with RunStore.create(plan.states[0].folder, {}, {}):
         yield tmp_path
 
 
 @pytest.mark.usefixtures("fake")
-def test_a_run_of_another_process_is_left_to_it(being_written: Path) -> None:
+def test_a_run_of_another_process_is_left_to_it(being_written):
     events: list[SweepEvent] = []
     found = sweep("tiny", {RATE: [FINISH]}, runs=being_written, show=events.append)
     assert ([state.status for state in found.runs], events) == (["elsewhere"], [])
@@ -296,7 +295,7 @@ def test_a_run_of_another_process_is_left_to_it(being_written: Path) -> None:
 
 
 @pytest.mark.usefixtures("fake")
-def test_of_two_equal_sweeps_at_once_the_second_says_who_trains_it(tmp_path: Path) -> None:
+def test_of_two_equal_sweeps_at_once_the_second_says_who_trains_it(tmp_path):
     grid = Grid(["tiny"], [(RATE, [str(FINISH), str(CHATTY)])])
     first = run_sweep(plan_sweep(grid, tmp_path), jobs=1)
     next(first)
@@ -309,7 +308,7 @@ def test_of_two_equal_sweeps_at_once_the_second_says_who_trains_it(tmp_path: Pat
     assert {state.status for state in late.states} == {"finished"}
 
 
-def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match=r"cannot make .*runs: Not a directory\."):
         sweep("tiny", {RATE: [FINISH]}, runs=tmp_path / "file" / "runs")

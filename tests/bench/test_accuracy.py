@@ -1,7 +1,5 @@
 """Accuracy over all, decided and valid; kappas against worked tables."""
 
-from __future__ import annotations
-
 import pytest
 from bench_cases import data, said
 from hypothesis import given
@@ -25,7 +23,7 @@ from burnish.bench.loaders import load
 CHOICES = st.sampled_from([(0,), (1,), (0, 1), None])
 
 
-def test_three_denominators_by_hand() -> None:
+def test_three_denominators_by_hand():
     judged = [said("1", (0,)), said("2", (0,)), said("3", (1,)), said("4", (0, 1)), said("5", None)]
     found = accuracy(judged)
     assert (found.items, found.ties, found.failed) == (5, 1, 1)
@@ -40,7 +38,7 @@ def test_three_denominators_by_hand() -> None:
     assert found.all.high == pytest.approx(0.7693, abs=1e-4)
 
 
-def test_a_tie_is_right_where_people_find_them_equal() -> None:
+def test_a_tie_is_right_where_people_find_them_equal():
     judged = [said("1", (0, 1), best=(0, 1)), said("2", (0,), best=(0, 1))]
     found = accuracy(judged)
     assert found.all is not None
@@ -49,7 +47,7 @@ def test_a_tie_is_right_where_people_find_them_equal() -> None:
     assert found.decided.value == 0
 
 
-def test_of_several_responses_a_shared_top_earns_its_share() -> None:
+def test_of_several_responses_a_shared_top_earns_its_share():
     four = Judged("1", "j", values=(1.0, 1.0, 0.0, 0.0), choice=(0, 1), best=(1,))
     assert four.credit == 0.5
     assert Judged("1", "j", values=(1.0, 1.0), choice=(0, 1), best=(1,)).credit == 0
@@ -57,13 +55,13 @@ def test_of_several_responses_a_shared_top_earns_its_share() -> None:
     assert choice_of([2.0, 2.0, 1.0]) == (0, 1)
 
 
-def test_items_without_a_label_are_in_no_denominator() -> None:
+def test_items_without_a_label_are_in_no_denominator():
     found = accuracy([said("1", (0,), best=None)])
     assert found == (None, None, None, 0, 0, 0)
 
 
 @given(st.lists(st.tuples(CHOICES, st.sampled_from([(0,), (1,)])), min_size=1, max_size=30))
-def test_exchanging_all_responses_changes_no_accuracy(rows: list) -> None:
+def test_exchanging_all_responses_changes_no_accuracy(rows):
     swap = {(0,): (1,), (1,): (0,), (0, 1): (0, 1), None: None}
     here = accuracy([said(str(k), c, best=b) for k, (c, b) in enumerate(rows)])
     there = accuracy([said(str(k), swap[c], best=swap[b]) for k, (c, b) in enumerate(rows)])
@@ -72,14 +70,14 @@ def test_exchanging_all_responses_changes_no_accuracy(rows: list) -> None:
         assert here.all.value <= here.valid.value + 1e-12
 
 
-def test_subsets_count_alike_in_the_macro_mean() -> None:
+def test_subsets_count_alike_in_the_macro_mean():
     judged = [said("1", (0,), subset="a"), said("2", (0,), subset="b"), said("3", (1,), subset="b")]
     found = by_subset(judged)
     assert list(found.each) == ["a", "b"]
     assert found.macro == pytest.approx(0.75)
 
 
-def test_rmbench_difficulties_by_hand() -> None:
+def test_rmbench_difficulties_by_hand():
     """A judge for whom the more elaborate style wins: all easy pairs, no hard one."""
     judged = []
     for i in range(3):
@@ -92,7 +90,7 @@ def test_rmbench_difficulties_by_hand() -> None:
     assert found.mean == pytest.approx(1 / 3)
 
 
-def test_longer_wins_on_rmbench_chat_has_the_known_profile() -> None:
+def test_longer_wins_on_rmbench_chat_has_the_known_profile():
     """The published files' own diagnosis: about .03 / .24 / .81 for hard, normal and easy."""
     judged = []
     for item in load("rmbench", data("rmbench", "chat.parquet")):
@@ -109,7 +107,7 @@ def test_longer_wins_on_rmbench_chat_has_the_known_profile() -> None:
     assert found.easy == pytest.approx(0.811, abs=0.08)
 
 
-def test_cohen_kappa_worked() -> None:
+def test_cohen_kappa_worked():
     # 20 both yes, 15 both no, 5 and 10 apart: observed .7, expected .5, kappa .4
     first = ["y"] * 25 + ["n"] * 25
     second = ["y"] * 20 + ["n"] * 5 + ["y"] * 10 + ["n"] * 15
@@ -119,7 +117,7 @@ def test_cohen_kappa_worked() -> None:
     assert cohen_kappa([], []) is None
 
 
-def test_fleiss_kappa_worked() -> None:
+def test_fleiss_kappa_worked():
     """Fleiss' table of 10 items, 14 raters and 5 categories: kappa 0.210."""
     counts = [
         (0, 0, 0, 0, 14), (0, 2, 6, 4, 2), (0, 0, 3, 5, 6), (0, 3, 9, 2, 0), (2, 2, 8, 1, 1),
@@ -132,14 +130,14 @@ def test_fleiss_kappa_worked() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abc")), min_size=1, max_size=40))
-def test_kappa_is_symmetric_and_at_most_one(rows: list) -> None:
+def test_kappa_is_symmetric_and_at_most_one(rows):
     first, second = [a for a, _ in rows], [b for _, b in rows]
     kappa = cohen_kappa(first, second)
     assert kappa == cohen_kappa(second, first)
     assert kappa is None or kappa <= 1 + 1e-12
 
 
-def test_flips_and_the_first_place() -> None:
+def test_flips_and_the_first_place():
     forward = [said("1", (0,)), said("2", (0,)), said("3", (1,)), said("4", None)]
     backward = [said("1", (0,)), said("2", (1,)), said("3", (0, 1)), said("4", (0,))]
     found = flips(forward, backward)
@@ -151,7 +149,7 @@ def test_flips_and_the_first_place() -> None:
 
 
 @given(CHOICES, CHOICES)
-def test_merging_orders_is_symmetric_and_antisymmetric(first: tuple, second: tuple) -> None:
+def test_merging_orders_is_symmetric_and_antisymmetric(first, second):
     swap = {(0,): (1,), (1,): (0,), (0, 1): (0, 1), None: None}
     merged = merge_orders(said("x", first), said("x", second)).choice
     assert merged == merge_orders(said("x", second), said("x", first)).choice
@@ -160,13 +158,13 @@ def test_merging_orders_is_symmetric_and_antisymmetric(first: tuple, second: tup
     assert (merged is None) == (first is None or second is None)
 
 
-def test_disagreements_and_confusion() -> None:
+def test_disagreements_and_confusion():
     judged = [said("1", (0,)), said("2", (1,)), said("3", None)]
     assert [one.id for one in disagreements(judged)] == ["2", "3"]
     assert confusion(judged) == {("1", "1"): 1, ("1", "2"): 1, ("1", "none"): 1}
 
 
-def test_recorded_judges_of_llmbar() -> None:
+def test_recorded_judges_of_llmbar():
     items = load("llmbar", data("llmbar", "test.parquet"))
     judges = read_recorded("llmbar", data("recorded_judges", "llmbar.parquet"), items)
     assert len(judges) == 12
@@ -183,7 +181,7 @@ def test_recorded_judges_of_llmbar() -> None:
     assert sum(j.forward[0].is_valid is False for j in judges.values()) <= 12
 
 
-def test_recorded_judges_of_pandalm_agree_with_people_less_than_people_do() -> None:
+def test_recorded_judges_of_pandalm_agree_with_people_less_than_people_do():
     items = load("pandalm", data("pandalm", "test.parquet"))
     people = {item.id: item.people for item in items}
     judges = read_recorded("pandalm", data("recorded_judges", "pandalm.parquet"), items)

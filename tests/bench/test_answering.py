@@ -50,13 +50,13 @@ def marked(model: Model, count: int, path: Path, budget: Budget | None = None) -
     return anyio.run(work)
 
 
-def test_answers_are_marked_and_kept(tmp_path: Path) -> None:
+def test_answers_are_marked_and_kept(tmp_path):
     good, bad = marked(Model("no pause", "well, no"), 2, tmp_path / "o.jsonl")
     assert (good.values, bad.values) == ((1.0,), (0.0,))
     assert [e.observation for e in good.rewards[0].evidence if e.source == "m"] == ["no pause"]
 
 
-def test_a_failed_call_has_no_mark_and_is_made_again_alone(tmp_path: Path) -> None:
+def test_a_failed_call_has_no_mark_and_is_made_again_alone(tmp_path):
     path = tmp_path / "o.jsonl"
     first = marked(Model("fine", None), 2, path)
     assert [one.values for one in first] == [(1.0,), (None,)]
@@ -66,7 +66,7 @@ def test_a_failed_call_has_no_mark_and_is_made_again_alone(tmp_path: Path) -> No
     assert len(again.asked) == 1
 
 
-def test_a_budget_ends_the_writing(tmp_path: Path) -> None:
+def test_a_budget_ends_the_writing(tmp_path):
     model = Model("fine", "fine")
     found = marked(model, 3, tmp_path / "o.jsonl", Budget(calls=1))
     assert len(model.asked) == 1
@@ -75,7 +75,7 @@ def test_a_budget_ends_the_writing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [{"temperature": 0.5}, {"max_tokens": 7}])
-def test_other_sampling_is_another_judge(change: dict) -> None:
+def test_other_sampling_is_another_judge(change):
     marks = Instructions(InstructionsConfig())
     plain = Answering(JudgeModel(Model(), sampling=Sampling(temperature=0.0)), marks)
     other = Answering(

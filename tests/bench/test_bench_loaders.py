@@ -20,7 +20,7 @@ def written(path: Path, *rows: dict) -> Path:
     return path
 
 
-def test_judgebench_places_the_right_answer_by_the_id_alone() -> None:
+def test_judgebench_places_the_right_answer_by_the_id_alone():
     items = load("judgebench", data("judgebench", "test.parquet"))
     assert len(items) == 425
     firsts = sum(item.best == (0,) for item in items)
@@ -30,7 +30,7 @@ def test_judgebench_places_the_right_answer_by_the_id_alone() -> None:
     assert all(item.hidden["reference"] for item in items)
 
 
-def test_no_loader_shows_a_judge_the_label() -> None:
+def test_no_loader_shows_a_judge_the_label():
     files = {
         "judgebench": ("judgebench", "test.parquet"), "llmbar": ("llmbar", "test.parquet"),
         "pandalm": ("pandalm", "test.parquet"), "rmbench": ("rmbench", "chat.parquet"),
@@ -44,7 +44,7 @@ def test_no_loader_shows_a_judge_the_label() -> None:
             assert item.task(oracle=True).for_judge().fields == item.shown
 
 
-def test_judgebench_in_its_own_form(tmp_path: Path) -> None:
+def test_judgebench_in_its_own_form(tmp_path):
     row = {
         "pair_id": "p1", "source": "mmlu-pro-law", "question": "Q", "response_A": "one",
         "response_B": "two", "label": "B>A", "response_model": "m",
@@ -57,7 +57,7 @@ def test_judgebench_in_its_own_form(tmp_path: Path) -> None:
         load("judgebench", written(tmp_path / "a.jsonl", {**row, "label": "A=B"}))
 
 
-def test_llmbar_in_folders_takes_its_subset_from_them(tmp_path: Path) -> None:
+def test_llmbar_in_folders_takes_its_subset_from_them(tmp_path):
     row = {"input": "i", "output_1": "x", "output_2": "y", "label": 2}
     for name in ("Natural", "Adversarial/Manual"):
         file = tmp_path / "LLMBar" / name / "dataset.json"
@@ -71,9 +71,7 @@ def test_llmbar_in_folders_takes_its_subset_from_them(tmp_path: Path) -> None:
 RMBENCH = {"id": 1, "prompt": "p", "chosen": ["a", "b", "c"], "rejected": ["x", "y", "z"]}
 
 
-def test_a_folder_is_read_as_far_as_it_is_the_benchmark(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_folder_is_read_as_far_as_it_is_the_benchmark(tmp_path, caplog):
     written(tmp_path / "chat_filtered.jsonl", RMBENCH)
     written(tmp_path / "code_filtered.jsonl", RMBENCH)
     written(tmp_path / "refusals.jsonl", {"id": 1, "prompt": "p", "refusals": ["no"]})
@@ -92,9 +90,7 @@ def test_a_folder_is_read_as_far_as_it_is_the_benchmark(
         load("rmbench", tmp_path / "other")
 
 
-def test_what_stands_in_two_files_of_a_folder_is_read_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_stands_in_two_files_of_a_folder_is_read_once(tmp_path, caplog):
     written(tmp_path / "chat_filtered.jsonl", RMBENCH)
     written(tmp_path / "total_dataset.jsonl", {**RMBENCH, "domain": "chat"})
     assert len(load("rmbench", tmp_path)) == 9
@@ -104,13 +100,13 @@ def test_what_stands_in_two_files_of_a_folder_is_read_once(
         load("rmbench", tmp_path)
 
 
-def test_pandalm_takes_the_majority_of_three_people() -> None:
+def test_pandalm_takes_the_majority_of_three_people():
     items = load("pandalm", data("pandalm", "test.parquet"))
     assert Counter(item.subset for item in items) == {"one is better": 646, "equal": 68}
     assert all(len(item.people) == 3 for item in items)
 
 
-def test_pandalm_without_a_majority_has_no_label(tmp_path: Path) -> None:
+def test_pandalm_without_a_majority_has_no_label(tmp_path):
     row = {"idx": 1, "instruction": "i", "input": "more", "response1": "x", "response2": "y"}
     marks = {"annotator1": 0, "annotator2": 1, "annotator3": 2}
     (item,) = load("pandalm", written(tmp_path / "p.jsonl", {**row, **marks}))
@@ -119,7 +115,7 @@ def test_pandalm_without_a_majority_has_no_label(tmp_path: Path) -> None:
     assert item.messages[0].content == "i\n\nmore"
 
 
-def test_rmbench_makes_nine_pairs_of_a_row() -> None:
+def test_rmbench_makes_nine_pairs_of_a_row():
     items = load("rmbench", data("rmbench", "chat.parquet"))
     assert len(items) == 9 * 90
     assert len({item.group for item in items}) == 90
@@ -128,7 +124,7 @@ def test_rmbench_makes_nine_pairs_of_a_row() -> None:
     assert len(styles) == 9
 
 
-def test_rewardbench2_keeps_all_right_answers_of_a_tie(tmp_path: Path) -> None:
+def test_rewardbench2_keeps_all_right_answers_of_a_tie(tmp_path):
     row = {
         "id": "tied:3", "prompt": "a colour", "chosen": ["red", "blue"], "rejected": ["dog", "cat"],
         "models": ["m1", "m2", "m3", "m4"], "subset": "Ties",
@@ -141,7 +137,7 @@ def test_rewardbench2_keeps_all_right_answers_of_a_tie(tmp_path: Path) -> None:
     assert by_text == {"red": "m1", "blue": "m2", "dog": "m3", "cat": "m4"}
 
 
-def test_ppe_human_and_correctness(tmp_path: Path) -> None:
+def test_ppe_human_and_correctness(tmp_path):
     human = {
         "question_id": "q", "prompt": "p", "response_1": "x", "response_2": "y",
         "winner": "model_b", "model_a": "m", "model_b": "n", "language": "Chinese",
@@ -166,7 +162,7 @@ def test_ppe_human_and_correctness(tmp_path: Path) -> None:
         load("ppe", written(tmp_path / "c.jsonl", broken))
 
 
-def test_healthbench_scores_are_those_on_record() -> None:
+def test_healthbench_scores_are_those_on_record():
     marked = load_healthbench_marks(data("healthbench_sample", "test.parquet"))
     assert len(marked) == 70
     for one in marked:
@@ -174,14 +170,14 @@ def test_healthbench_scores_are_those_on_record() -> None:
         assert score == pytest.approx(one.recorded, abs=1e-9)
 
 
-def test_rubric_score_by_hand() -> None:
+def test_rubric_score_by_hand():
     # 5 + (-4) earned of 5 + 3 possible; nothing positive to earn is no score
     assert rubric_score([5, 3, -4], [True, False, True]) == pytest.approx(1 / 8)
     assert rubric_score([5, 3, -4], [True, True, False]) == 1
     assert rubric_score([-4], [False]) is None
 
 
-def test_ifeval_prompts_carry_their_instructions() -> None:
+def test_ifeval_prompts_carry_their_instructions():
     items = load("ifeval", data("ifeval", "test.parquet"))
     assert len(items) == 400
     assert all(len(i.shown["instruction_id_list"]) == len(i.shown["kwargs"]) for i in items)

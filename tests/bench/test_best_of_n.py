@@ -1,7 +1,5 @@
 """Best-of-N by a reward, judged by a gold score."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from statistics import fmean
@@ -13,7 +11,7 @@ from hypothesis import strategies as st
 from burnish.bench.statistics import best_of_n_curve
 
 
-def test_a_worked_case() -> None:
+def test_a_worked_case():
     one, two, four = best_of_n_curve([[1, 2, 3, 4]], [[0, 1, 2, -3]])
     assert (one.n, one.kl, one.gold.value) == (1, 0.0, 0.0)
     # Six pairs: the best is answer 2 once, 3 twice, 4 three times.
@@ -27,7 +25,7 @@ def test_a_worked_case() -> None:
     st.lists(st.tuples(st.integers(0, 3), st.integers(-5, 5)), min_size=1, max_size=6),
     st.integers(1, 6),
 )
-def test_equals_the_mean_over_all_draws(answers: list[tuple[int, int]], n: int) -> None:
+def test_equals_the_mean_over_all_draws(answers, n):
     n = min(n, len(answers))
     wanted = []
     for drawn in itertools.combinations(answers, n):
@@ -37,7 +35,7 @@ def test_equals_the_mean_over_all_draws(answers: list[tuple[int, int]], n: int) 
     assert found[0].gold.value == pytest.approx(fmean(wanted), abs=1e-12)
 
 
-def test_a_random_reward_gains_nothing_and_the_gold_itself_only_rises() -> None:
+def test_a_random_reward_gains_nothing_and_the_gold_itself_only_rises():
     gold = [[float(i * i % 11) for i in range(8)], [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0]]
     flat = best_of_n_curve([[0.0] * 8] * 2, gold)
     assert {round(point.gold.value, 9) for point in flat} == {round(flat[0].gold.value, 9)}
@@ -45,7 +43,7 @@ def test_a_random_reward_gains_nothing_and_the_gold_itself_only_rises() -> None:
     assert rising == sorted(rising)
 
 
-def test_a_hundred_thousand_answers_take_a_blink_and_stay_exact() -> None:
+def test_a_hundred_thousand_answers_take_a_blink_and_stay_exact():
     count = 100_000
     rewards = [float((i * 7919) % count) for i in range(count)]
     flat = [0.0] * count

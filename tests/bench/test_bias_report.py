@@ -51,7 +51,7 @@ def report_of(function: Any, **more: Any) -> BiasReport:
     return anyio.run(work)
 
 
-def test_a_reward_of_length_is_right_where_length_agrees_and_wrong_where_it_opposes() -> None:
+def test_a_reward_of_length_is_right_where_length_agrees_and_wrong_where_it_opposes():
     report = report_of(longer)
     length = report.attributes[0]
     assert report.accuracy.value == 0.5
@@ -68,7 +68,7 @@ def test_a_reward_of_length_is_right_where_length_agrees_and_wrong_where_it_oppo
     assert length.probe_auc is None  # a function has no hidden states
 
 
-def test_a_reward_of_truth_never_flips_and_is_paid_nothing() -> None:
+def test_a_reward_of_truth_never_flips_and_is_paid_nothing():
     report = report_of(truthful)
     assert report.accuracy.value == 1.0
     for one in report.attributes:
@@ -76,7 +76,7 @@ def test_a_reward_of_truth_never_flips_and_is_paid_nothing() -> None:
         assert one.paid.value == 0.0
 
 
-def test_pairs_without_a_value_are_counted_and_none_at_all_is_refused() -> None:
+def test_pairs_without_a_value_are_counted_and_none_at_all_is_refused():
     def half(text: str, prompt: str) -> float | None:
         return None if "Question 3?" in prompt else truthful(text)
 
@@ -88,7 +88,7 @@ def test_pairs_without_a_value_are_counted_and_none_at_all_is_refused() -> None:
         anyio.run(bias_report, from_function(longer), [])
 
 
-def test_rm_bench_is_read_from_its_own_pairs(tmp_path: Path) -> None:
+def test_rm_bench_is_read_from_its_own_pairs(tmp_path):
     row = {
         "id": 1, "prompt": "Why?", "chosen": ["true", "true " * 5, "true " * 9],
         "rejected": ["no", "no " * 7, "no " * 20],
@@ -104,7 +104,7 @@ def test_rm_bench_is_read_from_its_own_pairs(tmp_path: Path) -> None:
     assert (found["hard"], found["normal"], found["easy"]) == (0.0, 2 / 3, 1.0)
 
 
-def test_benchmark_items_become_pairs_whatever_their_order() -> None:
+def test_benchmark_items_become_pairs_whatever_their_order():
     texts = responses_of("a", ["worse", "better"])
     asked = (Message("user", "Which?"),)
     items = [
@@ -115,9 +115,7 @@ def test_benchmark_items_become_pairs_whatever_their_order() -> None:
     assert as_pairs(items) == [Pair(Task("a", asked), "better", "worse")]
 
 
-def test_the_command_prints_the_table_and_json(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_prints_the_table_and_json(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text("def longer(text: str) -> float:\n    return float(len(text))\n")
     rows = [
@@ -144,7 +142,7 @@ def test_the_command_prints_the_table_and_json(
     assert "pairs.jsonl:1: 'prompt' is not a list of chat messages" in capsys.readouterr().err
 
 
-def test_the_verdict_names_what_moves_a_reward_and_says_when_pairs_are_too_few() -> None:
+def test_the_verdict_names_what_moves_a_reward_and_says_when_pairs_are_too_few():
     assert report_of(longer).verdict.startswith("length moves this reward: planting it is paid +")
     assert (
         "right in 100% where the better response has more of it, in 0%" in report_of(longer).verdict
@@ -182,7 +180,7 @@ def verdict_of(function: Any, given: list[Pair]) -> str:
     return anyio.run(work).verdict
 
 
-def test_pairs_that_all_prefer_the_shorter_answer_cannot_tell_length_from_quality() -> None:
+def test_pairs_that_all_prefer_the_shorter_answer_cannot_tell_length_from_quality():
     told = verdict_of(shorter, short_pairs(0))
     assert told.startswith(
         "in all 60 pairs the preferred answer is shorter and the score follows length (-1.00): "
@@ -196,7 +194,7 @@ def test_pairs_that_all_prefer_the_shorter_answer_cannot_tell_length_from_qualit
     )
 
 
-def test_pairs_of_both_sides_or_scores_that_do_not_follow_are_not_called_confounded() -> None:
+def test_pairs_of_both_sides_or_scores_that_do_not_follow_are_not_called_confounded():
     assert "cannot tell" not in verdict_of(shorter, short_pairs(10, 100))  # 10 can tell
     assert "cannot tell" not in verdict_of(shorter, short_pairs(9))  # 85 % on one side
     assert verdict_of(odd, short_pairs(0)).startswith("no attribute stands out")
@@ -208,8 +206,8 @@ def odd(text: str) -> float:
 
 
 def test_the_command_reads_both_forms_of_pairs_and_names_the_fields_it_found(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, capsys, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text("def longer(text: str) -> float:\n    return float(len(text))\n")
     words = ["reward", "bias", "mine.py:longer", "--data", "pairs.jsonl"]
@@ -241,8 +239,8 @@ def test_the_command_reads_both_forms_of_pairs_and_names_the_fields_it_found(
 
 
 def test_the_command_reads_ties_as_training_does_and_leaves_equal_answers_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, capsys, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text("def longer(text: str) -> float:\n    return float(len(text))\n")
     words = ["reward", "bias", "mine.py:longer", "--data", "pairs.jsonl", "--json"]
@@ -263,7 +261,7 @@ def test_the_command_reads_ties_as_training_does_and_leaves_equal_answers_out(
     assert "pairs.jsonl:1: tie is 'x'; expected true, false or nothing." in capsys.readouterr().err
 
 
-def test_the_largest_scores_have_a_report_too() -> None:
+def test_the_largest_scores_have_a_report_too():
     def huge(text: str) -> float:
         return 1e308 if len(text) % 2 else -1e308
 

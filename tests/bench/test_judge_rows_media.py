@@ -15,7 +15,7 @@ from burnish.records import ImagePart, TextPart
 
 
 @pytest.fixture
-def picture(tmp_path: Path) -> Path:
+def picture(tmp_path):
     path = tmp_path / "red.png"
     pytest.importorskip("PIL.Image").new("RGB", (8, 8), "red").save(path)
     return path
@@ -28,14 +28,14 @@ def _read(folder: Path, **row: Any) -> Any:
     return item
 
 
-def test_a_column_of_images_stands_where_the_prompt_says(tmp_path: Path, picture: Path) -> None:
+def test_a_column_of_images_stands_where_the_prompt_says(tmp_path, picture):
     item = _read(tmp_path, prompt="Is <image> red?", image=picture.name, answer="yes")
     kinds = [type(part) for part in item.messages[0].content]
     assert kinds == [TextPart, ImagePart, TextPart]
     assert item.hidden == {"answer": "yes"}
 
 
-def test_parts_of_messages_are_no_text(tmp_path: Path, picture: Path) -> None:
+def test_parts_of_messages_are_no_text(tmp_path, picture):
     address = "data:image/png;base64," + base64.b64encode(picture.read_bytes()).decode()
     parts = [
         {"type": "text", "text": "Which colour?"},
@@ -56,8 +56,6 @@ def test_parts_of_messages_are_no_text(tmp_path: Path, picture: Path) -> None:
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, r"without its bytes"),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_its_line(
-    tmp_path: Path, picture: Path, row: dict[str, Any], words: str
-) -> None:
+def test_what_cannot_be_read_is_refused_with_its_line(tmp_path, picture, row, words):
     with pytest.raises(UserError, match=words):
         _read(tmp_path, **row)

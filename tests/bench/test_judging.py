@@ -40,7 +40,7 @@ def judged_on(path: Path, judge: Counting, items: list[Item]) -> list[Judged]:
     return anyio.run(work)
 
 
-def test_rows_on_file_are_not_asked_again(tmp_path: Path) -> None:
+def test_rows_on_file_are_not_asked_again(tmp_path):
     path, judge, items = tmp_path / "out.jsonl", Counting(), pairs(6)
     first = judged_on(path, judge, items[:4])
     assert judge.calls == 4
@@ -53,7 +53,7 @@ def test_rows_on_file_are_not_asked_again(tmp_path: Path) -> None:
     assert judge.calls == 7
 
 
-def test_what_failed_outside_is_asked_again_and_counted_once(tmp_path: Path) -> None:
+def test_what_failed_outside_is_asked_again_and_counted_once(tmp_path):
     class Flaky(Counting):
         async def score(self, task: Task, responses: list[Response]) -> list[Reward]:
             rewards = await super().score(task, responses)
@@ -70,14 +70,14 @@ def test_what_failed_outside_is_asked_again_and_counted_once(tmp_path: Path) -> 
     assert kept.status is Status.OK
 
 
-def test_another_text_or_judge_is_another_question(tmp_path: Path) -> None:
+def test_another_text_or_judge_is_another_question(tmp_path):
     path, judge = tmp_path / "out.jsonl", Counting()
     judged_on(path, judge, pairs(1, seed=0))
     judged_on(path, judge, pairs(1, seed=1))
     assert judge.calls == 2
 
 
-def test_what_the_judge_sees_is_part_of_the_question(tmp_path: Path) -> None:
+def test_what_the_judge_sees_is_part_of_the_question(tmp_path):
     def rubric(text: str, answer: str = "") -> Item:
         return Item("i", message("q"), responses_of("i", ["x"]), (0,),
                     shown={"criteria": text}, hidden={"answer": answer})  # fmt: skip
@@ -110,7 +110,7 @@ def test_what_the_judge_sees_is_part_of_the_question(tmp_path: Path) -> None:
     assert [call.get("answer") for call in calls] == [None, None, "7", "8"]
 
 
-def test_a_corrected_label_is_taken_without_asking_again(tmp_path: Path) -> None:
+def test_a_corrected_label_is_taken_without_asking_again(tmp_path):
     path, judge = tmp_path / "out.jsonl", Counting()
     (item,) = pairs(1)
     (old,) = judged_on(path, judge, [item])
@@ -126,7 +126,7 @@ def test_a_corrected_label_is_taken_without_asking_again(tmp_path: Path) -> None
     assert len(path.read_text().splitlines()) == 2
 
 
-def test_one_file_holds_one_setting_of_a_judge(tmp_path: Path) -> None:
+def test_one_file_holds_one_setting_of_a_judge(tmp_path):
     class OtherSettings(Counting):
         fingerprint = "one order"
 
@@ -142,7 +142,7 @@ def test_one_file_holds_one_setting_of_a_judge(tmp_path: Path) -> None:
         read_results(both)
 
 
-def test_a_pair_judge_that_contradicts_itself_is_refused() -> None:
+def test_a_pair_judge_that_contradicts_itself_is_refused():
     class Both:
         name, scope, needs = "both", Scope.PAIR, frozenset[str]()
 
@@ -155,7 +155,7 @@ def test_a_pair_judge_that_contradicts_itself_is_refused() -> None:
             anyio.run(lambda item=item: judge_items(Both(), [item], judge="j"))
 
 
-def test_a_pair_judge_lets_several_responses_meet() -> None:
+def test_a_pair_judge_lets_several_responses_meet():
     class Longer:
         name, scope, needs = "longer", Scope.PAIR, frozenset[str]()
 
@@ -173,7 +173,7 @@ def test_a_pair_judge_lets_several_responses_meet() -> None:
     assert one.credit == 1
 
 
-def test_oracle_fields_come_only_when_asked_for_and_are_counted() -> None:
+def test_oracle_fields_come_only_when_asked_for_and_are_counted():
     seen: list[dict] = []
 
     def peek(task: Task) -> Reward:
@@ -197,7 +197,7 @@ def rows(path: Path, *values: dict) -> Path:
     return path
 
 
-def test_every_form_of_row(tmp_path: Path) -> None:
+def test_every_form_of_row(tmp_path):
     path = rows(
         tmp_path / "r.jsonl",
         {"prompt": "p", "response": "x", "answer": "secret"},
@@ -221,7 +221,7 @@ def test_every_form_of_row(tmp_path: Path) -> None:
     assert not any(item.hidden for item in items[1:])
 
 
-def test_a_column_is_shown_only_by_name(tmp_path: Path) -> None:
+def test_a_column_is_shown_only_by_name(tmp_path):
     path = rows(
         tmp_path / "r.jsonl", {"prompt": "p", "response": "x", "rubric": "r", "answer": "s"}
     )
@@ -231,7 +231,7 @@ def test_a_column_is_shown_only_by_name(tmp_path: Path) -> None:
         read_items(path, show=["rubrik"])
 
 
-def test_two_judges_are_compared_item_by_item() -> None:
+def test_two_judges_are_compared_item_by_item():
     a = [said(str(k), (0,) if k < 10 else (1,)) for k in range(30)]
     b = [said(str(k), (0,) if k < 25 else None) for k in range(31)]
     found = compare_judges(a, b, "A", "B")
@@ -247,7 +247,7 @@ def test_two_judges_are_compared_item_by_item() -> None:
     assert swapped.test.difference.value == -found.test.difference.value
 
 
-def test_results_on_other_data_are_not_compared() -> None:
+def test_results_on_other_data_are_not_compared():
     with pytest.raises(UserError, match="have no item in common"):
         compare_judges([said("1", (0,))], [said("2", (0,))])
     with pytest.raises(UserError, match="different labels for item '1'"):
@@ -257,7 +257,7 @@ def test_results_on_other_data_are_not_compared() -> None:
         compare_judges(two, two)
 
 
-def test_point_scores_leave_failures_out() -> None:
+def test_point_scores_leave_failures_out():
     judged = [
         Judged("1", "j", values=(1.0,), choice=(0,), subset="a"),
         Judged("2", "j", values=(0.0,), choice=(0,), subset="b"),
@@ -271,7 +271,7 @@ def test_point_scores_leave_failures_out() -> None:
     assert by_instruction([one]) == {"no_comma": (1, 1, 0), "language": (0, 0, 1)}
 
 
-def test_rows_without_an_item_and_items_without_a_row_are_named(tmp_path: Path, caplog) -> None:
+def test_rows_without_an_item_and_items_without_a_row_are_named(tmp_path, caplog):
     items = [Item(f"manual-{k}", message(f"p{k}"), ()) for k in range(3)]
     given = ({"id": "manual-1", "response": "x"}, {"id": "zzz", "response": "y"})
     assert len(with_answers(items, rows(tmp_path / "a.jsonl", *given))) == 1
@@ -279,7 +279,7 @@ def test_rows_without_an_item_and_items_without_a_row_are_named(tmp_path: Path, 
     assert "2 of 3 items have no answer" in caplog.text
 
 
-def test_answers_are_matched_by_id_or_prompt(tmp_path: Path) -> None:
+def test_answers_are_matched_by_id_or_prompt(tmp_path):
     items = [Item(str(k), message(f"p{k}"), ()) for k in range(3)]
     path = rows(
         tmp_path / "a.jsonl", {"key": 0, "response": "x"}, {"prompt": "p2", "response": "y"}

@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from random import Random
 
 import anyio
@@ -75,7 +74,7 @@ def test_a_judge_is_held_against_the_needs():
     assert agreed.items == sum(len(item.hidden["needs"]) for item in items)
 
 
-def test_markdown_documents_give_their_images_back(tmp_path: Path):
+def test_markdown_documents_give_their_images_back(tmp_path):
     (tmp_path / "a.md").write_text(DOCUMENT, encoding="utf-8")
     (tmp_path / "b.md").write_text("No image here.", encoding="utf-8")
     (item,) = load("atp", tmp_path)
@@ -98,7 +97,7 @@ def test_an_image_before_any_text_has_no_place():
     assert strip_images("![logo](l.png)\n\nText.").places == [-1]
 
 
-def test_the_benchmarks_own_fields_are_read(tmp_path: Path):
+def test_the_benchmarks_own_fields_are_read(tmp_path):
     row = {"trace_id": "7", "query": "How?", "image_query": "q.png", "doc": "Text.", "images": ["a.png"],
            "gt": "An answer.", "response": "Mine."}  # fmt: skip
     (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")

@@ -42,14 +42,14 @@ def covers(finding: Finding, value: float) -> bool:
 
 
 @pytest.fixture
-def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_draws(monkeypatch):
     """For tests that repeat a probe over many seeds and look at no bootstrapped interval."""
     monkeypatch.setattr(signed_estimate, "plain", partial(signed_estimate.plain, rounds=50))
     monkeypatch.setattr(statistics, "FLIP_ROUNDS", 2000)
 
 
 @pytest.mark.usefixtures("few_draws")
-def test_planted_biases_are_recovered_within_their_intervals() -> None:
+def test_planted_biases_are_recovered_within_their_intervals():
     """Coverage over seeds: 95 % intervals hold the planted size about as often as they say."""
     seeds = 40
     hits = dict.fromkeys(PLANTED, 0)
@@ -63,7 +63,7 @@ def test_planted_biases_are_recovered_within_their_intervals() -> None:
 
 
 @pytest.mark.usefixtures("few_draws")
-def test_an_unbiased_judge_is_told_so() -> None:
+def test_an_unbiased_judge_is_told_so():
     seeds = 40
     names = ("first place", "place slope", "length slope", "format slope")
     hits = dict.fromkeys(names, 0)
@@ -74,7 +74,7 @@ def test_an_unbiased_judge_is_told_so() -> None:
     assert all(count >= 34 for count in hits.values()), hits
 
 
-def test_a_judge_that_always_takes_the_first_place() -> None:
+def test_a_judge_that_always_takes_the_first_place():
     found = probed(Planted(place=50.0, quality=0.0), 60, 3)
     assert found["flip rate"].estimate is not None
     assert found["flip rate"].estimate.value == 1
@@ -84,7 +84,7 @@ def test_a_judge_that_always_takes_the_first_place() -> None:
     assert found["first place"].reading == "the first place wins +100% more often than it loses"
 
 
-def test_a_perfect_judge_flips_nothing() -> None:
+def test_a_perfect_judge_flips_nothing():
     found = probed(Planted(quality=100.0), 60, 4)
     assert found["flip rate"].estimate is not None
     assert found["flip rate"].estimate.value == 0
@@ -92,7 +92,7 @@ def test_a_perfect_judge_flips_nothing() -> None:
         assert covers(found[name], 0.0)
 
 
-def test_edits_find_a_judge_that_likes_length_and_marks() -> None:
+def test_edits_find_a_judge_that_likes_length_and_marks():
     items = pairs(80, 5)
 
     async def ask(judge: Planted) -> dict[str, Finding]:
@@ -108,7 +108,7 @@ def test_edits_find_a_judge_that_likes_length_and_marks() -> None:
     assert covers(fair["edit: padding"], 0.0)
 
 
-def test_self_preference_is_what_goes_beyond_the_labels() -> None:
+def test_self_preference_is_what_goes_beyond_the_labels():
     """Own answers are right half of the time; the judge names them always: excess 1."""
     asked = []
     for number in range(40):
@@ -134,7 +134,7 @@ def first_place(asked: list[Twice]) -> Finding:
     return next(found for found in pair_findings(asked) if found.name == "first place")
 
 
-def test_one_win_among_ties_is_no_bias() -> None:
+def test_one_win_among_ties_is_no_bias():
     ties = [twice(number, 0.0, 0.0) for number in range(1, 20)]
     place = first_place([twice(0, 1.0, -1.0), *ties])
     (edit,) = edit_findings({"padding": [twice(0, -1.0, -1.0), *ties]})
@@ -152,7 +152,7 @@ def test_one_win_among_ties_is_no_bias() -> None:
     assert not first_place([*(twice(n, 1.0, -1.0) for n in range(5)), *ties]).is_bias
 
 
-def test_findings_of_too_few_pairs_do_not_enter_the_verdict() -> None:
+def test_findings_of_too_few_pairs_do_not_enter_the_verdict():
     """Nine wins and no loss would have p = 1/256; nine pairs are too few all the same."""
     nine, ten = ([twice(n, -1.0, -1.0) for n in range(count)] for count in (9, 10))
     few = edit_findings({"padding": nine, "praise": nine})
@@ -170,7 +170,7 @@ def test_findings_of_too_few_pairs_do_not_enter_the_verdict() -> None:
 
 @pytest.mark.usefixtures("few_draws")
 @pytest.mark.parametrize("ties", [0.9, 0.5])
-def test_a_fair_judge_with_many_ties_is_flagged_no_more_often_than_5_percent(ties: float) -> None:
+def test_a_fair_judge_with_many_ties_is_flagged_no_more_often_than_5_percent(ties):
     rng = Seeds(0).rng("ties", ties)
     flagged, runs = 0, 100
     for _ in range(runs):
@@ -181,7 +181,7 @@ def test_a_fair_judge_with_many_ties_is_flagged_no_more_often_than_5_percent(tie
     assert flagged <= 10, flagged
 
 
-def test_failures_are_left_out_and_never_counted_as_ties() -> None:
+def test_failures_are_left_out_and_never_counted_as_ties():
     asked = [Twice("1", None, 1.0, ("x", "y")), Twice("2", None, None, ("x", "y"))]
     found = {f.name: f for f in pair_findings(asked)}
     assert found["flip rate"].estimate is None
@@ -189,7 +189,7 @@ def test_failures_are_left_out_and_never_counted_as_ties() -> None:
     assert found["first place"].is_bias is None
 
 
-def test_a_point_scorer_has_no_place() -> None:
+def test_a_point_scorer_has_no_place():
     scorer = from_function(lambda text: float(len(text)), "length")
     asked = anyio.run(ask_twice, scorer, pairs(40, 6))
     found = {f.name: f for f in pair_findings(asked)}
@@ -198,7 +198,7 @@ def test_a_point_scorer_has_no_place() -> None:
     assert found["length slope"].is_bias
 
 
-def test_logistic_against_closed_forms() -> None:
+def test_logistic_against_closed_forms():
     # One column of ones: the log-odds of the share; standard error sqrt(1 / (n p (1 - p))).
     rows, targets = [[1.0]] * 100, [1.0] * 75 + [0.0] * 25
     (found,) = logistic(rows, targets, list(range(100)))
@@ -212,14 +212,14 @@ def test_logistic_against_closed_forms() -> None:
     assert logistic([], [], []) == []
 
 
-def test_logistic_stays_finite_and_unsure_where_data_are_separated() -> None:
+def test_logistic_stays_finite_and_unsure_where_data_are_separated():
     (found,) = logistic([[1.0]] * 20, [1.0] * 20, list(range(20)))
     assert 2 < found.value < 20
     assert found.high - found.low > 2
 
 
 @given(st.text())
-def test_edits_are_functions_that_keep_the_words(text: str) -> None:
+def test_edits_are_functions_that_keep_the_words(text):
     for edit in (*EDITS.values(), CUTS["first word"]):
         changed = edit.apply(text)
         assert changed == edit.apply(text)
@@ -227,7 +227,7 @@ def test_edits_are_functions_that_keep_the_words(text: str) -> None:
             assert changed == text
 
 
-def test_edits_by_hand() -> None:
+def test_edits_by_hand():
     text = "One is here. Two is there."
     assert word_count(padding(text)) > word_count(text)
     assert EDITS["repetition"].apply(text) == "One is here. Two is there.\n\nTwo is there."
@@ -241,12 +241,12 @@ def test_edits_by_hand() -> None:
     assert format_marks("plain - text") == 0
 
 
-def test_rewards_of_both_orders_are_kept() -> None:
+def test_rewards_of_both_orders_are_kept():
     (one,) = anyio.run(ask_twice, Planted(), pairs(1))
     assert len(one.rewards) == 2
     assert all(isinstance(reward, Reward) for reward in one.rewards)
 
 
 @given(st.floats(-700, 700))
-def test_probability_is_symmetric(odds: float) -> None:
+def test_probability_is_symmetric(odds):
     assert probability(odds) + probability(-odds) == pytest.approx(1)

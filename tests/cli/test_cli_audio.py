@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import zipfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from cli_words import Type
 from safetensors.torch import load_file
 from safetensors.torch import save_file as torch_file
 
@@ -28,7 +26,7 @@ SIZES: dict[str, Any] = {
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
+def model(tmp_path):
     new_tokenizer(tmp_path / "model", seed=1, **SIZES)
     return tmp_path / "model"
 
@@ -38,9 +36,7 @@ def tone(pitch: float, size: int = 3000) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", ["npz", "safetensors"])
-def test_latents_come_back_as_the_sound_of_the_whole(
-    typed: Type, model: Path, tmp_path: Path, kind: str
-) -> None:
+def test_latents_come_back_as_the_sound_of_the_whole(typed, model, tmp_path, kind):
     # Longer than a block: what is streamed is what one piece gives.
     wave = tone(200, 2000 * 23 + 7)
     write_sound(tmp_path / "a.wav", wave, 2000)
@@ -61,9 +57,7 @@ def test_latents_come_back_as_the_sound_of_the_whole(
 
 
 @pytest.mark.parametrize("size", [50, 100, 500])
-def test_a_window_longer_than_the_sound_is_decoded_whole(
-    typed: Type, tmp_path: Path, size: int
-) -> None:
+def test_a_window_longer_than_the_sound_is_decoded_whole(typed, tmp_path, size):
     model = tmp_path / "wide"
     new_tokenizer(model, seed=1, **SIZES | {"n_fft": 512})
     write_sound(tmp_path / "a.wav", tone(200, size), 2000)
@@ -78,7 +72,7 @@ def test_a_window_longer_than_the_sound_is_decoded_whole(
     np.testing.assert_allclose(found, whole, atol=1e-4)
 
 
-def test_latents_of_another_tokenizer_are_refused(typed: Type, model: Path, tmp_path: Path) -> None:
+def test_latents_of_another_tokenizer_are_refused(typed, model, tmp_path):
     write_sound(tmp_path / "a.wav", 0.3 * np.sin(np.arange(2000) / 9), 2000)
     for kind in ("npz", "safetensors"):
         latents = tmp_path / f"a.{kind}"
@@ -94,7 +88,7 @@ def test_latents_of_another_tokenizer_are_refused(typed: Type, model: Path, tmp_
         assert not (tmp_path / "b.wav").exists()
 
 
-def test_latents_that_cannot_be_written_are_one_line_and_leave_nothing(tmp_path: Path) -> None:
+def test_latents_that_cannot_be_written_are_one_line_and_leave_nothing(tmp_path):
     found = Latents(np.zeros((2, 3), np.float16), 2000, 62.5, "none", 64)
     (tmp_path / "a.npz").mkdir()
     (tmp_path / "file").write_text("")
@@ -105,9 +99,7 @@ def test_latents_that_cannot_be_written_are_one_line_and_leave_nothing(tmp_path:
     assert {file.name for file in tmp_path.iterdir()} == {"a.npz", "file"}
 
 
-def test_channels_and_rates_are_brought_to_the_models(
-    typed: Type, model: Path, tmp_path: Path
-) -> None:
+def test_channels_and_rates_are_brought_to_the_models(typed, model, tmp_path):
     wave = 0.3 * np.sin(np.arange(192_000) / 60)
     write_sound(tmp_path / "wide.wav", np.stack([wave] * 8, 1), 192_000)
     done = typed(
@@ -125,9 +117,7 @@ def test_channels_and_rates_are_brought_to_the_models(
         (None, "a sample beyond 1e+37 at 0.001 s"),
     ],
 )
-def test_hostile_sounds_get_one_line(
-    typed: Type, model: Path, tmp_path: Path, content: bytes | None, said: str
-) -> None:
+def test_hostile_sounds_get_one_line(typed, model, tmp_path, content, said):
     if content is None:
         wave = tone(200)
         good = encode_sound(wave, 2000, bits=32)
@@ -141,7 +131,7 @@ def test_hostile_sounds_get_one_line(
     assert not (tmp_path / "z.npz").exists()
 
 
-def test_hostile_latents_and_folders_get_one_line(typed: Type, model: Path, tmp_path: Path) -> None:
+def test_hostile_latents_and_folders_get_one_line(typed, model, tmp_path):
     about = {
         "z": np.zeros((3, 6), np.float16), "sr": 2000, "frame_rate": 62.5,
         "bottleneck": "norm+noise", "samples": 90,
@@ -204,7 +194,7 @@ def test_hostile_latents_and_folders_get_one_line(typed: Type, model: Path, tmp_
     assert "holds a model of type 'llama'" in " ".join(done.err.split())
 
 
-def test_a_probe_stands_beside_its_control(typed: Type, model: Path, tmp_path: Path) -> None:
+def test_a_probe_stands_beside_its_control(typed, model, tmp_path):
     rng = np.random.default_rng(0)
     for side, count in (("train", 16), ("test", 8)):
         pitches = [(150.0, 700.0)[n % 2] + rng.uniform(-30, 30) for n in range(count)]
@@ -232,7 +222,7 @@ def test_a_probe_stands_beside_its_control(typed: Type, model: Path, tmp_path: P
     assert "no column 'colour'; it has wav, height" in missing.err
 
 
-def test_figures_of_a_copy(typed: Type, tmp_path: Path) -> None:
+def test_figures_of_a_copy(typed, tmp_path):
     write_sound(tmp_path / "a.wav", tone(200), 2000)
     write_sound(tmp_path / "b.wav", 0.5 * tone(200), 2000)
     words = ("audio", "metrics", tmp_path / "b.wav", tmp_path / "a.wav")
@@ -272,9 +262,7 @@ def change(weights: dict[str, torch.Tensor], how: str) -> None:
         ("more", "more has no place"), ("nan", "its weight encoder.0.weight holds NaN"),
     ],
 )  # fmt: skip
-def test_weights_that_do_not_fit_are_never_drawn_at_random(
-    typed: Type, model: Path, tmp_path: Path, how: str, said: str
-) -> None:
+def test_weights_that_do_not_fit_are_never_drawn_at_random(typed, model, tmp_path, how, said):
     weights = load_file(model / "model.safetensors")
     change(weights, how)
     torch_file(
@@ -300,9 +288,7 @@ def test_weights_that_do_not_fit_are_never_drawn_at_random(
         ([], "has 0 of its values"),
     ],
 )
-def test_labels_that_teach_nothing_are_refused(
-    typed: Type, model: Path, tmp_path: Path, labels: list[Any], said: str
-) -> None:
+def test_labels_that_teach_nothing_are_refused(typed, model, tmp_path, labels, said):
     clips = [encode_sound(tone(100 + 50 * place, 400), 2000) for place in range(4)]
     for name, found in (("train", labels), ("test", ["a", "b", "a", "b"])):
         table = {"audio": pa.array(clips[: len(found)], pa.binary()), "who": found}
@@ -313,9 +299,7 @@ def test_labels_that_teach_nothing_are_refused(
     assert said in " ".join(done.err.split())
 
 
-def test_whole_labels_are_the_same_as_floats_and_as_integers(
-    typed: Type, model: Path, tmp_path: Path
-) -> None:
+def test_whole_labels_are_the_same_as_floats_and_as_integers(typed, model, tmp_path):
     clips = [encode_sound(tone(100 + 50 * place, 400), 2000) for place in range(4)]
     for name, labels in (("train", [1.0, 2.0, 1.0, 2.5]), ("test", [1, 2, 1, 2])):
         table = {"audio": pa.array(clips, pa.binary()), "who": labels}

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli_words import Type
 from judge_server import JudgeServer, shown, winner
 
 from burnish.bench.items import Judged
@@ -31,9 +30,7 @@ def rows(path: Path, *values: dict) -> Path:
     return path
 
 
-def test_recorded_judges_of_llmbar(
-    typed: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_recorded_judges_of_llmbar(typed, tmp_path, monkeypatch):
     words = ("bench", "llmbar", "--data", data("llmbar", "test.parquet"))
     recorded = ("--recorded", data("recorded_judges", "llmbar.parquet"))
     out = tmp_path / "recorded.jsonl"
@@ -69,7 +66,7 @@ def test_recorded_judges_of_llmbar(
     assert "GPT-4/Vanilla" in lines
 
 
-def test_a_replay_of_other_verdicts_wins_over_an_older_one(tmp_path: Path) -> None:
+def test_a_replay_of_other_verdicts_wins_over_an_older_one(tmp_path):
     path = tmp_path / "r.jsonl"
     old = Judged("i", "j", choice=(0,), best=(0,), values=(1.0, 0.0))
     new = Judged("i", "j", choice=(1,), best=(0,), values=(0.0, 1.0))
@@ -79,7 +76,7 @@ def test_a_replay_of_other_verdicts_wins_over_an_older_one(tmp_path: Path) -> No
     assert read_results(path) == [new]
 
 
-def test_recorded_judges_of_pandalm_against_people(typed: Type) -> None:
+def test_recorded_judges_of_pandalm_against_people(typed):
     words = ("bench", "pandalm", "--data", data("pandalm", "test.parquet"))
     done = typed(*words, "--recorded", data("recorded_judges", "pandalm.parquet"))
     assert done.code == 0, done.err
@@ -89,7 +86,7 @@ def test_recorded_judges_of_pandalm_against_people(typed: Type) -> None:
     assert "the result file" not in done.out
 
 
-def test_a_wrong_parquet_file_ends_with_2_every_time(tmp_path: Path) -> None:
+def test_a_wrong_parquet_file_ends_with_2_every_time(tmp_path):
     """In a process of its own: reader threads used to abort it at its end."""
     words = ("bench", "llmbar", "--data", data("pandalm", "test.parquet"))
     command = [sys.executable, "-m", "burnish", *map(str, words)]
@@ -98,7 +95,7 @@ def test_a_wrong_parquet_file_ends_with_2_every_time(tmp_path: Path) -> None:
         assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
 
 
-def test_a_judge_that_cannot_be_reached_has_no_accuracy(typed: Type, tmp_path: Path) -> None:
+def test_a_judge_that_cannot_be_reached_has_no_accuracy(typed, tmp_path):
     with JudgeServer(lambda prompt: None) as server:
         words = ("--with", "direct", "--model", server.model, "--out", tmp_path / "o.jsonl")
         words += ("--retries", "0")
@@ -108,7 +105,7 @@ def test_a_judge_that_cannot_be_reached_has_no_accuracy(typed: Type, tmp_path: P
     assert "right of all" not in done.out
 
 
-def test_rows_that_a_recipe_holds_out_are_counted(typed: Type, tmp_path: Path) -> None:
+def test_rows_that_a_recipe_holds_out_are_counted(typed, tmp_path):
     rows(tmp_path / "q.jsonl", *({"question": f"{k} + 1?", "answer": str(k + 1)} for k in range(9)))
     recipe = tmp_path / "r.toml"
     recipe.write_text(
@@ -122,7 +119,7 @@ def test_rows_that_a_recipe_holds_out_are_counted(typed: Type, tmp_path: Path) -
     assert int(found[1]) + int(found[2]) == 9
 
 
-def test_healthbench_scores_are_reproduced(typed: Type) -> None:
+def test_healthbench_scores_are_reproduced(typed):
     done = typed(
         "bench", "healthbench", "--data", data("healthbench_sample", "test.parquet"), "--json"
     )
@@ -132,7 +129,7 @@ def test_healthbench_scores_are_reproduced(typed: Type) -> None:
     assert found["score"]["value"] == pytest.approx(0.475, abs=0.001)
 
 
-def test_ifeval_checks_answers_on_real_prompts(typed: Type, tmp_path: Path) -> None:
+def test_ifeval_checks_answers_on_real_prompts(typed, tmp_path):
     from burnish.bench.loaders import load
 
     path = data("ifeval", "test.parquet")
@@ -154,9 +151,7 @@ def test_ifeval_checks_answers_on_real_prompts(typed: Type, tmp_path: Path) -> N
     assert (none.code, "give --answers FILE" in none.err) == (2, True)
 
 
-def test_ifeval_answers_are_written_once_with_every_flag_of_a_server(
-    typed: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ifeval_answers_are_written_once_with_every_flag_of_a_server(typed, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     row = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
     path = rows(
@@ -178,9 +173,7 @@ def test_ifeval_answers_are_written_once_with_every_flag_of_a_server(
     assert Path(second["file"]).is_file()
 
 
-def test_a_result_file_of_its_own_for_every_setting(
-    typed: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_result_file_of_its_own_for_every_setting(typed, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = llmbar_file(tmp_path / "llmbar.jsonl")
     with JudgeServer(fair) as server:
@@ -214,9 +207,7 @@ def fair(prompt: str) -> str:
     return winner("A" if "good" in shown(prompt)[0] else "B")
 
 
-def test_a_live_judge_goes_on_where_it_was_stopped_and_is_compared(
-    typed: Type, tmp_path: Path
-) -> None:
+def test_a_live_judge_goes_on_where_it_was_stopped_and_is_compared(typed, tmp_path):
     path = llmbar_file(tmp_path / "llmbar.jsonl")
     good, biased = tmp_path / "good.jsonl", tmp_path / "biased.jsonl"
     with JudgeServer(fair) as server:
@@ -246,9 +237,7 @@ def test_a_live_judge_goes_on_where_it_was_stopped_and_is_compared(
 
 @pytest.mark.parametrize("out", [(), ("--out", "found.jsonl")])
 @pytest.mark.parametrize("keeps_record", [True, False])
-def test_the_command_that_recorded_replays(
-    typed: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: tuple, keeps_record: bool
-) -> None:
+def test_the_command_that_recorded_replays(typed, tmp_path, monkeypatch, out, keeps_record):
     monkeypatch.chdir(tmp_path)
     path = llmbar_file(tmp_path / "llmbar.jsonl")
     with JudgeServer(fair) as server:
@@ -278,7 +267,7 @@ def test_the_command_that_recorded_replays(
     assert "no model 'scripted-2' in it, only scripted" in other.err
 
 
-def test_rmbench_and_rewardbench2_with_a_rating_judge(typed: Type, tmp_path: Path) -> None:
+def test_rmbench_and_rewardbench2_with_a_rating_judge(typed, tmp_path):
     """A judge that rates by length: easy pairs right, hard ones wrong."""
     styles = {"id": "1", "prompt": "p", "domain": "chat", "chosen": ["a", "aa aa", "aaa aaa aaa"]}
     path = rows(tmp_path / "rm.jsonl", {**styles, "rejected": ["b", "bb bb", "bbb bbb bbb"]})
@@ -318,7 +307,7 @@ def test_rmbench_and_rewardbench2_with_a_rating_judge(typed: Type, tmp_path: Pat
     assert judge["ties_score"] == pytest.approx(1.0)
 
 
-def test_reward_check_of_a_recipe_a_function_and_a_file(typed: Type, tmp_path: Path) -> None:
+def test_reward_check_of_a_recipe_a_function_and_a_file(typed, tmp_path):
     own = tmp_path / "mine.py"
     own.write_text("def words(text, answer):\n    return len(text.split()) / 100\n")
     file = rows(
@@ -341,7 +330,7 @@ def test_reward_check_of_a_recipe_a_function_and_a_file(typed: Type, tmp_path: P
     assert "padding never changes the reward" in recipe.out
 
 
-def test_healthbench_with_a_live_judge_by_its_own_points(typed: Type, tmp_path: Path) -> None:
+def test_healthbench_with_a_live_judge_by_its_own_points(typed, tmp_path):
     row = {
         "prompt_id": "h1",
         "prompt": [{"role": "user", "content": "I have a cough."}],
@@ -366,7 +355,7 @@ def test_healthbench_with_a_live_judge_by_its_own_points(typed: Type, tmp_path: 
     assert not any(word in server.prompts[0] for word in ("points", "-5"))
 
 
-def test_healthbench_rubrics_are_read_by_the_rubric_judge(typed: Type, tmp_path: Path) -> None:
+def test_healthbench_rubrics_are_read_by_the_rubric_judge(typed, tmp_path):
     path = data("healthbench_sample", "test.parquet")
     with JudgeServer(lambda prompt: "no marks from me") as server:
         words = ("--with", "rubric", "--model", server.model, "--limit", 2, "--json")
@@ -377,7 +366,7 @@ def test_healthbench_rubrics_are_read_by_the_rubric_judge(typed: Type, tmp_path:
     assert (found["items"], found["failed"], found["score"]) == (2, 2, None)
 
 
-def test_pairs_to_train_on_are_written(typed: Type, tmp_path: Path) -> None:
+def test_pairs_to_train_on_are_written(typed, tmp_path):
     row = {"instruction": "Say hi.", "output_1": "Hi.", "output_2": "Hello.", "preference": 2}
     rows = [row, row | {"instruction": "Say no.", "preference": 1.5}]
     path, out = tmp_path / "a.jsonl", tmp_path / "pairs.jsonl"
@@ -393,7 +382,7 @@ def test_pairs_to_train_on_are_written(typed: Type, tmp_path: Path) -> None:
     assert "--pairs expected one in which responses are compared" in done.err
 
 
-def test_solutions_to_train_on_are_written(typed: Type, tmp_path: Path) -> None:
+def test_solutions_to_train_on_are_written(typed, tmp_path):
     row = {"id": "sort-1", "task": "sort", "input": "b a", "steps": ["x", "y"], "mistake_index": 0}
     path, out = tmp_path / "a.jsonl", tmp_path / "solutions.jsonl"
     path.write_text(
@@ -425,7 +414,7 @@ def claims_of(prompt: str) -> str:
     return "1. Evidence: 14 bridges [Answer: 14]"
 
 
-def test_a_faithfulness_benchmark_reports_balanced_accuracy(typed: Type, tmp_path: Path) -> None:
+def test_a_faithfulness_benchmark_reports_balanced_accuracy(typed, tmp_path):
     marks = {"True": "[]", "False": '[{"label": ["Unwanted"]}]'}
     rows = [
         {"source": "14 bridges.", "summary": f"9 bridges, {n}.", "annotations": marks[str(n == 0)],
@@ -443,7 +432,7 @@ def test_a_faithfulness_benchmark_reports_balanced_accuracy(typed: Type, tmp_pat
     assert (found["caught"]["value"], found["passed"]["value"]) == (1.0, 0.0)
 
 
-def test_march_judges_documents_and_answers_of_a_file(typed: Type, tmp_path: Path) -> None:
+def test_march_judges_documents_and_answers_of_a_file(typed, tmp_path):
     row = {
         "prompt": "About Arlen?", "documents": ["14 bridges."], "response": "9 bridges.",
         "note": "SECRET",
@@ -461,7 +450,7 @@ def test_march_judges_documents_and_answers_of_a_file(typed: Type, tmp_path: Pat
 
 
 @pytest.mark.parametrize("matcher", ["f1", "judge"])
-def test_the_forecast_of_march_is_what_it_asks(typed: Type, tmp_path: Path, matcher: str) -> None:
+def test_the_forecast_of_march_is_what_it_asks(typed, tmp_path, matcher):
     row = {"prompt": "About Arlen?", "documents": ["14 bridges."], "response": "9 bridges."}
     file = rows(tmp_path / "rag.jsonl", row)
 
@@ -474,7 +463,7 @@ def test_the_forecast_of_march_is_what_it_asks(typed: Type, tmp_path: Path, matc
     assert found["forecast"]["calls"] == 1 + 3 + (matcher == "judge") == len(server.prompts)
 
 
-def test_a_rating_judge_that_rates_nothing_ends_with_3(typed: Type, tmp_path: Path) -> None:
+def test_a_rating_judge_that_rates_nothing_ends_with_3(typed, tmp_path):
     file = tmp_path / "rag.jsonl"
     row = {"prompt": "About Arlen?", "documents": ["14 bridges."], "response": "9 bridges."}
     file.write_text(json.dumps(row) + "\n")

@@ -3,14 +3,12 @@
 import json
 from pathlib import Path
 
-from cli_words import Type
-
 from burnish.bench.loaders import load
 from burnish.bench.loaders.plans import SHIPPED
 from burnish.bench.open_judge import JudgeSettings, default_path, open_judge
 
 
-def test_plans_of_a_file_against_the_set_that_ships(typed: Type, tmp_path: Path):
+def test_plans_of_a_file_against_the_set_that_ships(typed, tmp_path):
     items = load("atp", SHIPPED)
     lines = [json.dumps({"id": item.id, "response": item.hidden["gt"]}) for item in items]
     answers = tmp_path / "answers.jsonl"
@@ -21,7 +19,7 @@ def test_plans_of_a_file_against_the_set_that_ships(typed: Type, tmp_path: Path)
     assert (shown.code, "missed          0.000" in shown.out) == (0, True)
 
 
-def test_guides_and_documents_have_a_results_file_each(typed: Type, tmp_path: Path, monkeypatch):
+def test_guides_and_documents_have_a_results_file_each(typed, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = "Open the lid.\n\n![the lid](lid.png)\n\nDone.\n"
     for name in ("one", "two"):
@@ -38,7 +36,7 @@ def test_guides_and_documents_have_a_results_file_each(typed: Type, tmp_path: Pa
     assert (again["file"], again["spent"]["calls"]) == (files[1], 0)
 
 
-def test_other_answers_have_another_results_file(tmp_path: Path):
+def test_other_answers_have_another_results_file(tmp_path):
     judge = open_judge(JudgeSettings(with_="direct", model="tiny"))
     first, second = tmp_path / "a" / "answers.jsonl", tmp_path / "b" / "answers.jsonl"
     data = tmp_path / "data.jsonl"

@@ -6,11 +6,10 @@ import io
 import json
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import anyio
 import pytest
-from cli_words import Type, Typed
+from cli_words import Typed
 from judge_server import JudgeServer
 
 from burnish.errors import UserError
@@ -22,7 +21,7 @@ Piped = Callable[..., Typed]
 
 
 @pytest.fixture
-def piped(typed: Type, monkeypatch: pytest.MonkeyPatch) -> Piped:
+def piped(typed, monkeypatch):
     """A command line that reads the given text."""
 
     def run(text: str, *words: object) -> Typed:
@@ -33,7 +32,7 @@ def piped(typed: Type, monkeypatch: pytest.MonkeyPatch) -> Piped:
 
 
 @pytest.fixture(scope="module")
-def lm() -> LocalLM:
+def lm():
     return LocalLM(load_model("tiny"))
 
 
@@ -47,7 +46,7 @@ class Terminal(io.StringIO):
 WORDS = ("chat", "tiny", "--max-tokens", 8)
 
 
-def test_every_piped_line_is_a_turn_and_only_replies_are_printed(piped: Piped) -> None:
+def test_every_piped_line_is_a_turn_and_only_replies_are_printed(piped):
     done = piped("Hello.\n\nAnd you?\n", *WORDS, "--json")
     assert (done.code, done.err) == (0, "")
     turns = [json.loads(line) for line in done.out.splitlines()]
@@ -55,12 +54,12 @@ def test_every_piped_line_is_a_turn_and_only_replies_are_printed(piped: Piped) -
     assert all(turn["reply"] for turn in turns)
 
 
-def test_the_same_seed_gives_the_same_replies(piped: Piped) -> None:
+def test_the_same_seed_gives_the_same_replies(piped):
     first, again, other = (piped("Hi.\n", *WORDS, "--seed", n).out for n in (1, 1, 2))
     assert first == again != other
 
 
-def test_commands_work_in_a_pipe(piped: Piped, tmp_path: Path) -> None:
+def test_commands_work_in_a_pipe(piped, tmp_path):
     place = tmp_path / "talk.json"
     text = f"Hi.\n/system Be brief.\n/temperature 0\nHello.\n/save {place}\n/quit\nnever said\n"
     done = piped(text, *WORDS)
@@ -80,14 +79,14 @@ def test_commands_work_in_a_pipe(piped: Piped, tmp_path: Path) -> None:
         ("/save /no/such/folder/x.json", "cannot write /no/such/folder/x.json"),
     ],
 )
-def test_a_mistake_ends_a_pipe_and_not_a_talk(piped: Piped, line: str, message: str) -> None:
+def test_a_mistake_ends_a_pipe_and_not_a_talk(piped, line, message):
     done = piped(f"{line}\nHello.\n", *WORDS)
     assert done.code == 2
     assert message in done.err
     assert done.out == ""
 
 
-def test_a_person_is_told_and_may_go_on(typed: Type, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_person_is_told_and_may_go_on(typed, monkeypatch):
     lines = iter(["/nothing", "/help", "Hello.", "/reset"])
 
     def typed_in(prompt: str) -> str:
@@ -104,14 +103,14 @@ def test_a_person_is_told_and_may_go_on(typed: Type, monkeypatch: pytest.MonkeyP
     assert "a new conversation" in done.out
 
 
-def test_a_server_answers_several_turns(piped: Piped) -> None:
+def test_a_server_answers_several_turns(piped):
     with JudgeServer(lambda prompt: f"heard: {prompt}") as server:
         done = piped("One.\nTwo.\n/reset\nThree.\n", "chat", server.model)
     assert done.code == 0
     assert done.out == "heard: One.\nheard: One.\nheard: Three.\n"  # it answers the first message
 
 
-def test_a_server_that_fails_ends_a_pipe_with_code_3(piped: Piped) -> None:
+def test_a_server_that_fails_ends_a_pipe_with_code_3(piped):
     with JudgeServer(lambda prompt: None) as server:
         done = piped("One.\n", "chat", server.model)
     assert (done.code, done.out) == (3, "")
@@ -121,7 +120,7 @@ def test_a_server_that_fails_ends_a_pipe_with_code_3(piped: Piped) -> None:
 # --- the conversation
 
 
-def test_sampled_tokens_stay_in_the_conversation(lm: LocalLM) -> None:
+def test_sampled_tokens_stay_in_the_conversation(lm):
     chat = Chat(lm, sampling=Sampling(max_tokens=6))
     anyio.run(chat.say, "One.")
     session = chat._session
@@ -133,7 +132,7 @@ def test_sampled_tokens_stay_in_the_conversation(lm: LocalLM) -> None:
     assert [m.role for m in chat.messages] == ["user", "assistant", "user", "assistant"]
 
 
-def test_a_conversation_that_is_too_long_can_be_reset(lm: LocalLM) -> None:
+def test_a_conversation_that_is_too_long_can_be_reset(lm):
     chat = Chat(lm, sampling=Sampling(max_tokens=6))
     anyio.run(chat.say, "One.")
     before = chat.messages
@@ -146,7 +145,7 @@ def test_a_conversation_that_is_too_long_can_be_reset(lm: LocalLM) -> None:
     assert chat.messages == []
 
 
-def test_an_image_that_cannot_be_read_does_not_hold_up_the_next_message(lm: LocalLM) -> None:
+def test_an_image_that_cannot_be_read_does_not_hold_up_the_next_message(lm):
     chat = Chat(lm, sampling=Sampling(max_tokens=2))
     chat.attach(ImagePart("0" * 64))
     with pytest.raises(UserError, match="reads text only"):
@@ -155,7 +154,7 @@ def test_an_image_that_cannot_be_read_does_not_hold_up_the_next_message(lm: Loca
     assert [m.role for m in chat.messages] == ["user", "assistant"]
 
 
-def test_nothing_is_overwritten(tmp_path: Path) -> None:
+def test_nothing_is_overwritten(tmp_path):
     chat = Chat(ScriptedLM(["a reply"]), system="Be brief.")
     anyio.run(chat.say, "Hi.")
     chat.save(tmp_path / "talk.json")

@@ -50,7 +50,7 @@ SLOW = (
 
 
 @pytest.fixture(scope="module")
-def helps() -> dict[str, tuple[int, str, list[str]]]:
+def helps():
     """Exit code, text and newly imported modules of each help, in one process; `` is the first."""
     words = [sys.executable, "-c", HELP, json.dumps(["", *LINES])]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
@@ -59,7 +59,7 @@ def helps() -> dict[str, tuple[int, str, list[str]]]:
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_the_list_says_of_a_command_what_its_docstring_says(line: str) -> None:
+def test_the_list_says_of_a_command_what_its_docstring_says(line):
     command = LINES[line]
     documented = inspect.getdoc(command.function())
     assert documented is not None
@@ -76,7 +76,7 @@ def is_command(function: Any) -> bool:
     return any(isinstance(note, typer.models.ParameterInfo) for note in declared)
 
 
-def test_every_command_of_every_file_is_in_the_list() -> None:
+def test_every_command_of_every_file_is_in_the_list():
     files = [path.stem for path in Path(app.__file__).parent.glob("[!_]*.py") if path.stem != "app"]
     declared = {
         f"{file}:{name}"
@@ -89,7 +89,7 @@ def test_every_command_of_every_file_is_in_the_list() -> None:
     assert declared == {command.place for command in LINES.values()}
 
 
-def test_the_first_help_imports_no_command(helps: dict[str, tuple[int, str, list[str]]]) -> None:
+def test_the_first_help_imports_no_command(helps):
     code, text, modules = helps[""]
     assert code == 0
     files = {f"burnish.cli.{command.place.partition(':')[0]}" for command in LINES.values()}
@@ -99,9 +99,7 @@ def test_the_first_help_imports_no_command(helps: dict[str, tuple[int, str, list
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_help_of_a_command_is_quick(
-    line: str, helps: dict[str, tuple[int, str, list[str]]]
-) -> None:
+def test_help_of_a_command_is_quick(line, helps):
     code, text, modules = helps[line]
     assert code == 0
     assert str(LINES[line].short_help)[:40] in text
@@ -109,7 +107,7 @@ def test_help_of_a_command_is_quick(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_a_full_disk_behind_the_output_is_one_line(tmp_path: Path) -> None:
+def test_a_full_disk_behind_the_output_is_one_line(tmp_path):
     words = [sys.executable, "-m", "burnish", "methods", "--json"]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path)

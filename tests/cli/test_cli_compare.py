@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from cli_words import Type
 
 from burnish.cli.entry import run
 from burnish.records import Author, Message, Reward, Span, Status, Task, Trajectory
@@ -64,7 +63,7 @@ SECOND = "11111111000000001"
 
 
 @pytest.fixture
-def two(tmp_path: Path) -> Path:
+def two(tmp_path):
     """`first` has 18 prompts, `second` the first 17; one has no mark; `second` wins 6 to 0."""
     make(tmp_path / "first", {0: prompts("0" * 18), 4: prompts(FIRST)}).close()
     backwards = dict(reversed(prompts(SECOND).items()))
@@ -74,7 +73,7 @@ def two(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_text_says_what_differs_the_test_the_gaps_and_the_verdict(typed: Type, two: Path) -> None:
+def test_text_says_what_differs_the_test_the_gaps_and_the_verdict(typed, two):
     shown = typed("compare", "first", "second", "--runs", two)
     assert (shown.code, shown.err) == (0, "")
     lines = [line.rstrip() for line in shown.out.splitlines()]
@@ -92,7 +91,7 @@ def test_text_says_what_differs_the_test_the_gaps_and_the_verdict(typed: Type, t
 
 
 @pytest.mark.parametrize("second", ["first", "fir", "{runs}/first", "{runs}/../{name}/first"])
-def test_a_run_is_not_compared_with_itself(typed: Type, two: Path, second: str) -> None:
+def test_a_run_is_not_compared_with_itself(typed, two, second):
     again = second.format(runs=two, name=two.name)
     shown = typed("compare", "first", again, "--runs", two)
     assert (shown.code, shown.out) == (2, "")
@@ -102,9 +101,7 @@ def test_a_run_is_not_compared_with_itself(typed: Type, two: Path, second: str) 
     )
 
 
-def test_answers_that_changed_show_their_first_lines_and_steer_nothing(
-    typed: Type, two: Path
-) -> None:
+def test_answers_that_changed_show_their_first_lines_and_steer_nothing(typed, two):
     shown = typed("compare", "first", "second", "--runs", two).out
     lines = [line.rstrip() for line in shown.splitlines()]
     start = lines.index("p02  0.000 -> 1.000  What is p02?")
@@ -117,7 +114,7 @@ def test_answers_that_changed_show_their_first_lines_and_steer_nothing(
     assert "\x1b" not in shown
 
 
-def test_swapped_runs_flip_the_sign_and_keep_the_p_value(typed: Type, two: Path) -> None:
+def test_swapped_runs_flip_the_sign_and_keep_the_p_value(typed, two):
     there, back = (
         json.loads(typed("compare", *pair, "--runs", two, "--json").out)
         for pair in (("first", "second"), ("second", "first"))
@@ -129,7 +126,7 @@ def test_swapped_runs_flip_the_sign_and_keep_the_p_value(typed: Type, two: Path)
     assert back["only_b"] == ["p17"]
 
 
-def test_json_holds_every_prompt_and_every_gap(typed: Type, two: Path) -> None:
+def test_json_holds_every_prompt_and_every_gap(typed, two):
     found = json.loads(typed("compare", "first", two / "second", "--runs", two, "--json").out)
     assert [found[side]["name"] for side in "ab"] == ["first", "second"]
     assert found["a"]["evaluated_after"] == 4
@@ -147,14 +144,14 @@ def test_json_holds_every_prompt_and_every_gap(typed: Type, two: Path) -> None:
     assert found["notes"] == []
 
 
-def test_a_run_against_its_copy(typed: Type, two: Path) -> None:
+def test_a_run_against_its_copy(typed, two):
     shutil.copytree(two / "first", two / "copy")
     shown = typed("compare", "first", "copy", "--runs", two).out
     assert "the two configs are the same" in shown
     assert shown.endswith("cannot be told apart: every mark is the same, over 17 prompts\n")
 
 
-def test_other_steps_are_said_and_can_be_chosen(typed: Type, tmp_path: Path) -> None:
+def test_other_steps_are_said_and_can_be_chosen(typed, tmp_path):
     steps = {step: prompts("0" * step + "1" * (20 - step)) for step in (0, 10, 20)}
     make(tmp_path / "long", steps, {"rollout.max_tokens": 64}).close()
     make(tmp_path / "short", {k: v for k, v in steps.items() if k < 20}).close()
@@ -172,7 +169,7 @@ def test_other_steps_are_said_and_can_be_chosen(typed: Type, tmp_path: Path) -> 
     assert "every mark is the same" in same
 
 
-def test_runs_that_are_going_on_are_read(typed: Type, tmp_path: Path) -> None:
+def test_runs_that_are_going_on_are_read(typed, tmp_path):
     with make(tmp_path / "one", {0: prompts("01")}) as one, make(tmp_path / "two", {}) as two:
         shown = typed("compare", "one", "two", "--runs", tmp_path)
         assert (shown.code, shown.out) == (2, "")
@@ -186,7 +183,7 @@ def test_runs_that_are_going_on_are_read(typed: Type, tmp_path: Path) -> None:
     assert one.folder.joinpath("config.json").is_file()
 
 
-def test_marks_that_do_not_fit_the_answers_are_a_damaged_store(typed: Type, two: Path) -> None:
+def test_marks_that_do_not_fit_the_answers_are_a_damaged_store(typed, two):
     with RunStore.open(two / "first") as store:
         store.append_evaluation(9, "held_out", [_answer(9, 0, "p00", 1.0, {})], {"marks": []})
     shown = typed("compare", "first", "second", "--runs", two)
@@ -194,7 +191,7 @@ def test_marks_that_do_not_fit_the_answers_are_a_damaged_store(typed: Type, two:
     assert "run 'first' has 0 marks for the 1 answers of its evaluation" in shown.err
 
 
-def test_two_real_runs(typed: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_real_runs(typed, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     small = ["rollout.prompts=2", "rollout.samples=4", "evaluation.prompts=12", "--quiet"]
     for name, rate, size in (("still", "0.0", 12), ("moving", "0.001", 10)):
@@ -227,7 +224,7 @@ def make_losses(folder: Path, losses: list[float], *, data: str = "same") -> Pat
     return folder
 
 
-def test_runs_scored_by_a_loss_are_compared_item_by_item(tmp_path: Path, capsys) -> None:
+def test_runs_scored_by_a_loss_are_compared_item_by_item(tmp_path, capsys):
     a = make_losses(tmp_path / "a", [2.0 + 0.1 * i for i in range(12)])
     b = make_losses(tmp_path / "b", [1.0 + 0.1 * i for i in range(12)])
     assert run(["compare", str(a), str(b), "--json"]) == 0
@@ -236,7 +233,7 @@ def test_runs_scored_by_a_loss_are_compared_item_by_item(tmp_path: Path, capsys)
     assert len(found["prompts"]) == 12
 
 
-def test_losses_on_other_data_are_not_compared(tmp_path: Path, capsys) -> None:
+def test_losses_on_other_data_are_not_compared(tmp_path, capsys):
     a = make_losses(tmp_path / "a", [1.0] * 12)
     b = make_losses(tmp_path / "b", [1.0] * 12, data="other")
     assert run(["compare", str(a), str(b)]) == 2

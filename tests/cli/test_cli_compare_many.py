@@ -1,20 +1,16 @@
 """`burnish compare` with more than two runs: runs by name, by pattern, by sweep."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
-from pathlib import Path
 
 import pytest
-from cli_words import Type
 
 from seed_runs import make_run, make_sweep
 
 
 @pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def many(tmp_path_factory):
     """Two settings with three seeds each, and the sweep that they belong to."""
     return make_sweep(tmp_path_factory.mktemp("many"))
 
@@ -26,7 +22,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["{runs}/slow-?", "fast-0", "fast-1", "fast-2"], ["small-sweep", "slow-*"],
     ],
 )  # fmt: skip
-def test_runs_by_sweep_pattern_and_name(typed: Type, many: Path, words: list[str]) -> None:
+def test_runs_by_sweep_pattern_and_name(typed, many, words):
     given = [word.format(runs=many) for word in words]
     found = json.loads(typed("compare", *given, "--runs", many, "--json").out)
     slow, fast = found["groups"]
@@ -42,7 +38,7 @@ def test_runs_by_sweep_pattern_and_name(typed: Type, many: Path, words: list[str
     assert found["notes"] == []
 
 
-def test_csv_baseline_metric_and_step(typed: Type, many: Path) -> None:
+def test_csv_baseline_metric_and_step(typed, many):
     words = ["compare", "small-sweep", "--runs", many, "--csv", "--baseline", "fast-1"]
     shown = typed(*words, "--metric", "reward/total").out
     slow, fast = csv.DictReader(io.StringIO(shown))
@@ -53,7 +49,7 @@ def test_csv_baseline_metric_and_step(typed: Type, many: Path) -> None:
     assert [group["after"]["value"] for group in start["groups"]] == [0.25, 0.25]
 
 
-def test_a_run_without_a_score_is_named(typed: Type, many: Path, tmp_path: Path) -> None:
+def test_a_run_without_a_score_is_named(typed, many, tmp_path):
     make_run(tmp_path / "none", 0, 1e-6, (0.25, None))
     make_run(tmp_path / "early", 1, 1e-6, (0.25,))
     words = [str(many / "fast-0"), str(many / "fast-1"), "none", "early"]
@@ -63,7 +59,7 @@ def test_a_run_without_a_score_is_named(typed: Type, many: Path, tmp_path: Path)
     assert "run 'early' has no held-out evaluation after its steps yet" in found["notes"]
 
 
-def test_a_damaged_sweep_file_is_one_line(typed: Type, tmp_path: Path) -> None:
+def test_a_damaged_sweep_file_is_one_line(typed, tmp_path):
     (tmp_path / "bad.sweep.json").write_text('{"name": 3}')
     shown = typed("compare", "bad", "--runs", tmp_path)
     assert shown.code == 3

@@ -35,11 +35,11 @@ def complete(*words: str, cwd: Path | None = None) -> list[str]:
     return done.stdout.split()
 
 
-def test_commands_complete() -> None:
+def test_commands_complete():
     assert complete("burnish", "rep") == ["report", "replay"]
 
 
-def test_recipes_and_files_complete_first(tmp_path: Path) -> None:
+def test_recipes_and_files_complete_first(tmp_path):
     (tmp_path / "mine.toml").touch()
     (tmp_path / "other.txt").touch()
     found = complete("burnish", "train", "", cwd=tmp_path)
@@ -48,28 +48,28 @@ def test_recipes_and_files_complete_first(tmp_path: Path) -> None:
     assert complete("burnish", "train", "dap") == ["dapo"]
 
 
-def test_config_keys_complete_behind_the_recipe() -> None:
+def test_config_keys_complete_behind_the_recipe():
     assert complete("burnish", "try", "grpo", "optimiser.l") == ["optimiser.learning_rate="]
     assert "train.kind=" in complete("burnish", "train", "grpo", "train.")
 
 
 @pytest.mark.parametrize("words", [("model.dtype=bf",), ("model.dtype", "=", "bf")])
-def test_closed_values_complete_also_where_the_shell_splits_words(words: tuple[str, ...]) -> None:
+def test_closed_values_complete_also_where_the_shell_splits_words(words):
     (found,) = complete("burnish", "train", "grpo", *words)
     assert found.removeprefix("model.dtype=") == "bfloat16"
 
 
-def test_kinds_of_tables_complete() -> None:
+def test_kinds_of_tables_complete():
     assert complete("burnish", "train", "grpo", "train.kind=dis") == ["train.kind=distil"]
 
 
 @pytest.mark.parametrize("command", [("show",), ("compare", "grpo-abc"), ("audit",), ("view",)])
-def test_runs_complete(command: tuple[str, ...], runs: Path) -> None:
+def test_runs_complete(command, runs):
     name, *rest = command
     assert complete("burnish", name, "--runs", str(runs), *rest, "grpo-x") == ["grpo-xyz"]
 
 
-def test_a_folder_without_runs_completes_nothing(tmp_path: Path) -> None:
+def test_a_folder_without_runs_completes_nothing(tmp_path):
     assert complete("burnish", "show", "--runs", str(tmp_path / "none"), "g") == []
 
 
@@ -77,7 +77,7 @@ def test_a_folder_without_runs_completes_nothing(tmp_path: Path) -> None:
     ("shell", "file"),
     [("bash", ".bashrc"), ("zsh", ".zshrc"), ("fish", ".config/fish/completions/burnish.fish")],
 )
-def test_install_completion_writes_the_start_up_file(tmp_path: Path, shell: str, file: str) -> None:
+def test_install_completion_writes_the_start_up_file(tmp_path, shell, file):
     environment = {
         **os.environ,
         "HOME": str(tmp_path),

@@ -10,9 +10,6 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import pytest
-from cli_words import Type
-
 from burnish.bench import doctor
 from burnish.bench.doctor import EXTRAS, State, examine
 from burnish.tools.sandbox import Sandbox
@@ -33,7 +30,7 @@ sys.exit(run(["doctor", "--json"]))
 """
 
 
-def test_everything_is_looked_at(typed: Type, tmp_path: Path) -> None:
+def test_everything_is_looked_at(typed, tmp_path):
     done = typed("doctor", "--json", "--runs", tmp_path)
     assert done.code == 0
     found = {row["name"]: row for row in map(json.loads, done.out.splitlines())}
@@ -46,12 +43,12 @@ def test_everything_is_looked_at(typed: Type, tmp_path: Path) -> None:
     assert not any(row["remedy"] for row in found.values() if row["state"] == "ok")
 
 
-def test_every_extra_of_the_package_is_known() -> None:
+def test_every_extra_of_the_package_is_known():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert set(EXTRAS) == set(project["optional-dependencies"]) - NOT_FOR_USERS
 
 
-def test_without_torch_the_rest_is_still_examined() -> None:
+def test_without_torch_the_rest_is_still_examined():
     done = subprocess.run([sys.executable, "-c", BLOCKED], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     found = {row["name"]: row for row in map(json.loads, done.stdout.splitlines())}
@@ -60,9 +57,7 @@ def test_without_torch_the_rest_is_still_examined() -> None:
     assert found["extra lora"]["remedy"] == "pip install 'burnish[lora]'"
 
 
-def test_a_torch_that_cannot_be_imported_is_broken(
-    monkeypatch: pytest.MonkeyPatch, typed: Type, tmp_path: Path
-) -> None:
+def test_a_torch_that_cannot_be_imported_is_broken(monkeypatch, typed, tmp_path):
     real = importlib.import_module
 
     def broken(name: str, *rest: Any) -> Any:
@@ -77,7 +72,7 @@ def test_a_torch_that_cannot_be_imported_is_broken(
     assert found.remedy
 
 
-def test_a_folder_that_cannot_be_written_to_is_broken(typed: Type, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_to_is_broken(typed, tmp_path):
     (tmp_path / "file").touch()
     done = typed("doctor", "--runs", tmp_path / "file" / "runs")
     assert done.code == 3

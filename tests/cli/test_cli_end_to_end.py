@@ -9,9 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-from cli_words import Type
-
 from burnish.cli.entry import run
 from burnish.store import RunStore, list_runs
 
@@ -54,9 +51,7 @@ def command(folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(words, cwd=folder, env=environment, stdout=pipe, stderr=pipe, text=True)
 
 
-def test_a_run_is_interrupted_continued_and_looked_at(
-    typed: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_is_interrupted_continued_and_looked_at(typed, tmp_path, monkeypatch):
     (tmp_path / "small.toml").write_text(RECIPE)
     with command(tmp_path) as first:
         assert first.stdout is not None

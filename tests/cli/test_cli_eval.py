@@ -5,16 +5,14 @@ from __future__ import annotations
 import io
 import json
 import sys
-from pathlib import Path
 
 import pytest
-from cli_words import Type
 
 import burnish
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rows.jsonl").write_text(
         '{"prompt": "Say 7.", "answer": "7"}\n{"prompt": "Say 8.", "answer": "8"}\n'
@@ -29,7 +27,7 @@ def lines(text: str) -> list[dict[str, object]]:
 # --- eval
 
 
-def test_a_recipe_is_scored_as_by_the_python_function(typed: Type, here: Path) -> None:
+def test_a_recipe_is_scored_as_by_the_python_function(typed, here):
     done = typed("eval", "tiny", "tiny", "task.level=2", "--prompts", 4, "--json")
     assert done.code == 0
     (record,) = lines(done.out)
@@ -40,7 +38,7 @@ def test_a_recipe_is_scored_as_by_the_python_function(typed: Type, here: Path) -
     assert len(kept) == 4
 
 
-def test_the_number_of_prompts_may_be_typed_as_a_setting(typed: Type, here: Path) -> None:
+def test_the_number_of_prompts_may_be_typed_as_a_setting(typed, here):
     done = typed("eval", "tiny", "tiny", "evaluation.prompts=3", "--max-tokens", 2, "--json")
     assert lines(done.out)[0]["count"] == 3
     both = typed("eval", "tiny", "tiny", "evaluation.prompts=3", "--prompts", 4)
@@ -48,7 +46,7 @@ def test_the_number_of_prompts_may_be_typed_as_a_setting(typed: Type, here: Path
     assert "--prompts 4 and evaluation.prompts=3: expected one of them" in both.err
 
 
-def test_a_run_is_evaluated_on_its_own_task(typed: Type, here: Path) -> None:
+def test_a_run_is_evaluated_on_its_own_task(typed, here):
     words = ("steps=1", "task.level=2", "run.name=mine", "evaluation.prompts=0")
     run = burnish.train("tiny", *words, show=False)
     done = typed("eval", "runs/mine", "--prompts", 4, "--json")
@@ -64,9 +62,7 @@ def test_a_run_is_evaluated_on_its_own_task(typed: Type, here: Path) -> None:
     assert other == level_1.rows() != own
 
 
-def test_a_log_hears_how_far_it_is(
-    typed: Type, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_hears_how_far_it_is(typed, here, monkeypatch):
     assert "held out" not in typed("eval", "tiny", "tiny", "--prompts", 4).err
     monkeypatch.setattr("burnish.cli.eval.TELL_S", 0.0)
     told = typed("eval", "tiny", "tiny", "--prompts", 4).err
@@ -75,13 +71,13 @@ def test_a_log_hears_how_far_it_is(
     assert "held out" not in typed("eval", "tiny", "tiny", "--prompts", 4, "--json").err
 
 
-def test_a_model_alone_has_no_task(typed: Type, here: Path) -> None:
+def test_a_model_alone_has_no_task(typed, here):
     done = typed("eval", "tiny")
     assert done.code == 2
     assert "no TASK is given; expected a recipe" in done.err
 
 
-def test_a_file_is_scored_by_a_function_of_ones_own(typed: Type, here: Path) -> None:
+def test_a_file_is_scored_by_a_function_of_ones_own(typed, here):
     (here / "own.py").write_text(
         "def odd(text: str, answer: str) -> float | None:\n"
         "    return None if answer == '8' else 1.0\n"
@@ -95,7 +91,7 @@ def test_a_file_is_scored_by_a_function_of_ones_own(typed: Type, here: Path) -> 
     assert kept == {"Say 7.": 1.0, "Say 8.": None}
 
 
-def test_where_nothing_could_be_scored_there_is_no_number(typed: Type, here: Path) -> None:
+def test_where_nothing_could_be_scored_there_is_no_number(typed, here):
     (here / "own.py").write_text("def none(text: str) -> float | None:\n    return None\n")
     words = ("eval", "tiny", "rows.jsonl", "--reward", "own.py:none", "--max-tokens", 3)
     done = typed(*words, "--json")
@@ -104,7 +100,7 @@ def test_where_nothing_could_be_scored_there_is_no_number(typed: Type, here: Pat
     assert (record["score"], record["low"], record["valid"]) == (None, None, 0.0)
 
 
-def test_ifeval_is_read_by_its_loader(typed: Type, here: Path) -> None:
+def test_ifeval_is_read_by_its_loader(typed, here):
     row = {
         "key": 1, "prompt": "No commas.", "instruction_id_list": ["punctuation:no_comma"],
         "kwargs": [{}],
@@ -120,7 +116,7 @@ def test_ifeval_is_read_by_its_loader(typed: Type, here: Path) -> None:
 # --- generate
 
 
-def test_answers_are_those_of_the_python_function(typed: Type, here: Path) -> None:
+def test_answers_are_those_of_the_python_function(typed, here):
     words = ("generate", "tiny", "Hello", "Bye", "--n", 2, "--temperature", 1, "--seed", 5)
     done = typed(*words, "--max-tokens", 4)
     assert done.code == 0
@@ -131,9 +127,7 @@ def test_answers_are_those_of_the_python_function(typed: Type, here: Path) -> No
     assert [row["prompt"] for row in rows] == ["Hello", "Hello", "Bye", "Bye"]
 
 
-def test_prompts_come_from_files_and_the_standard_input(
-    typed: Type, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prompts_come_from_files_and_the_standard_input(typed, here, monkeypatch):
     (here / "plain.txt").write_text("One\n\nTwo\n")
     chat = {"messages": [{"role": "user", "content": "Three"}]}
     (here / "chats.jsonl").write_text(json.dumps(chat) + "\n")
@@ -148,7 +142,7 @@ def test_prompts_come_from_files_and_the_standard_input(
         assert [row["prompt"] for row in lines(done.out)] == prompts
 
 
-def test_a_file_is_written_once(typed: Type, here: Path) -> None:
+def test_a_file_is_written_once(typed, here):
     words = ("generate", "tiny", "Hello", "--max-tokens", 2, "--out", "new/answers.jsonl")
     assert typed(*words).code == 0
     assert len(lines((here / "new" / "answers.jsonl").read_text())) == 1
@@ -157,7 +151,7 @@ def test_a_file_is_written_once(typed: Type, here: Path) -> None:
     assert "exists already" in again.err
 
 
-def test_the_newest_weights_of_a_run_are_taken(typed: Type, here: Path) -> None:
+def test_the_newest_weights_of_a_run_are_taken(typed, here):
     done = typed("train", "tiny", "steps=1", "run.name=first", "evaluation.prompts=0", "--quiet")
     assert done.code == 0
     rows = lines(typed("generate", "runs/first", "Hello", "--max-tokens", 6).out)

@@ -1,12 +1,8 @@
 """`burnish judge --with evpv`: questions, evidence and solutions of a file."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
-from cli_words import Type
 from judge_server import JudgeServer
 
 ROW = {
@@ -19,7 +15,7 @@ ROW = {
 }
 
 
-def test_the_grounded_solution_wins_and_says_why(typed: Type, tmp_path: Path) -> None:
+def test_the_grounded_solution_wins_and_says_why(typed, tmp_path):
     file = tmp_path / "solutions.jsonl"
     file.write_text(json.dumps(ROW) + "\n")
     with JudgeServer(lambda prompt: "1") as server:
@@ -33,9 +29,7 @@ def test_the_grounded_solution_wins_and_says_why(typed: Type, tmp_path: Path) ->
     assert wrong["parts"][1]["verdicts"][0]["reason"].startswith("contradicted: Salt Price = 9")
 
 
-def test_a_file_without_evidence_is_refused_before_anything_is_asked(
-    typed: Type, tmp_path: Path
-) -> None:
+def test_a_file_without_evidence_is_refused_before_anything_is_asked(typed, tmp_path):
     file = tmp_path / "solutions.jsonl"
     file.write_text(json.dumps({"question": "?", "response": "a"}) + "\n")
     done = typed("judge", file, "--with", "evpv", "--model", "tiny")
@@ -43,7 +37,7 @@ def test_a_file_without_evidence_is_refused_before_anything_is_asked(
     assert "evidence" in done.err
 
 
-def test_pictures_of_a_column_are_evidence(typed: Type, tmp_path: Path) -> None:
+def test_pictures_of_a_column_are_evidence(typed, tmp_path):
     """Paths start at the file's folder; the columns are part of the prompt, not hidden fields."""
     pytest.importorskip("rapidocr_onnxruntime", reason="OCR is not installed")
     image = pytest.importorskip("PIL.Image").new("RGB", (640, 160), "white")
@@ -62,9 +56,7 @@ def test_pictures_of_a_column_are_evidence(typed: Type, tmp_path: Path) -> None:
     assert wrong["value"] < right["value"]
 
 
-def test_evidence_that_cannot_be_read_is_counted_in_what_is_printed(
-    typed: Type, tmp_path: Path
-) -> None:
+def test_evidence_that_cannot_be_read_is_counted_in_what_is_printed(typed, tmp_path):
     text = "They sold 42. [premise: Sales = 42]"
     rows = [
         {"question": "q", "evidence": {"image": "data:image/png;base64,AAAA"}, "response": text},

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from cli_words import Type
 
 import burnish
 from burnish.config import peers
@@ -22,7 +19,7 @@ from burnish.errors import UserError
         ("train --steps", "steps=...."),
     ],
 )
-def test_a_flag_that_is_a_setting(typed: Type, line: str, said: str) -> None:
+def test_a_flag_that_is_a_setting(typed, line, said):
     shown = typed(*line.split())
     assert shown.code == 2
     assert said in shown.err
@@ -45,7 +42,7 @@ def test_a_flag_that_is_a_setting(typed: Type, line: str, said: str) -> None:
         ("learning_rate=1", "Did you mean 'optimiser.learning_rate'?"),
     ],
 )
-def test_names_of_other_libraries(typed: Type, word: str, said: str) -> None:
+def test_names_of_other_libraries(typed, word, said):
     shown = typed("train", "tiny", word)
     assert shown.code == 2
     assert said in shown.err
@@ -61,13 +58,13 @@ def test_names_of_other_libraries(typed: Type, word: str, said: str) -> None:
         ({"processing_class": "a"}, "has no counterpart here"),
     ],
 )
-def test_names_of_other_libraries_in_python(given: dict[str, object], said: str) -> None:
+def test_names_of_other_libraries_in_python(given, said):
     with pytest.raises(UserError) as caught:
         burnish.train("tiny", **given)
     assert said in str(caught.value)
 
 
-def test_every_row_of_the_pages_has_a_hint() -> None:
+def test_every_row_of_the_pages_has_a_hint():
     known = peers.settings()
     assert len(known) > 90
     for name in known:
@@ -75,9 +72,7 @@ def test_every_row_of_the_pages_has_a_hint() -> None:
         assert peers.hint(name, in_python=True).endswith(".")
 
 
-def test_errors_in_python_are_spelled_as_python(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_errors_in_python_are_spelled_as_python(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     row = [{"prompt": "Write a digit."}]
     with pytest.raises(UserError) as caught:
@@ -86,9 +81,7 @@ def test_errors_in_python_are_spelled_as_python(
     assert "{" not in str(caught.value)
 
 
-def test_rows_that_repeat_a_prompt_say_what_became_of_them(
-    typed: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_that_repeat_a_prompt_say_what_became_of_them(typed, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def size(text: str) -> float:

@@ -1,12 +1,8 @@
 """`burnish init`: what it writes trains at once, and nothing is overwritten."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
-from cli_words import Type
 
 from burnish.api.config import Config
 from burnish.cli.init import starters
@@ -18,9 +14,7 @@ KINDS = ("distil", "dpo", "policy", "pretrain", "reward_model", "sft", "tools")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_written_trains_at_once(
-    kind: str, typed: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_written_trains_at_once(kind, typed, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert typed("init", kind).code == 0
     done = typed("train", "my.toml", "model.path=tiny", "steps=3", "--json", "run.name=first")
@@ -39,7 +33,7 @@ def test_what_is_written_trains_at_once(
 
 
 @pytest.mark.parametrize("kind", ["dpo", "reward_model", "sft"])
-def test_enough_rows_are_held_out_to_say_something(kind: str) -> None:
+def test_enough_rows_are_held_out_to_say_something(kind):
     asked = Config.load(starters()[kind] / "my.toml").asked
     config = asked.resolved.value
     held_out = build(config.task, config.run.seed, asked.root).held_out(1000)
@@ -47,18 +41,14 @@ def test_enough_rows_are_held_out_to_say_something(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["policy", "tools"])
-def test_what_is_written_can_be_tried_without_a_model(
-    kind: str, typed: Type, tmp_path: Path
-) -> None:
+def test_what_is_written_can_be_tried_without_a_model(kind, typed, tmp_path):
     assert typed("init", kind, "--to", tmp_path / "new").code == 0
     done = typed("try", tmp_path / "new" / "my.toml", "model.path=tiny")
     assert done.code == 0
     assert "correct" in done.out
 
 
-def test_text_of_a_starter_can_be_tried_and_a_new_model_learns_it(
-    typed: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_text_of_a_starter_can_be_tried_and_a_new_model_learns_it(typed, tmp_path, monkeypatch):
     assert typed("init", "pretrain", "--to", tmp_path).code == 0
     monkeypatch.chdir(tmp_path)
     assert "document 1" in typed("try", "my.toml").out
@@ -67,7 +57,7 @@ def test_text_of_a_starter_can_be_tried_and_a_new_model_learns_it(
     assert last["after"]["value"] < last["before"]["value"] - 1
 
 
-def test_every_kind_is_listed_with_its_files(typed: Type) -> None:
+def test_every_kind_is_listed_with_its_files(typed):
     listed = [json.loads(line) for line in typed("init", "--list", "--json").out.splitlines()]
     assert tuple(row["kind"] for row in listed) == KINDS == tuple(starters())
     for row in listed:
@@ -76,7 +66,7 @@ def test_every_kind_is_listed_with_its_files(typed: Type) -> None:
         assert "burnish train" not in row["about"]
 
 
-def test_nothing_is_overwritten_and_nothing_half_written(typed: Type, tmp_path: Path) -> None:
+def test_nothing_is_overwritten_and_nothing_half_written(typed, tmp_path):
     (tmp_path / "my_task.py").write_text("mine")
     done = typed("init", "policy", "--to", tmp_path)
     assert done.code == 2

@@ -36,11 +36,11 @@ def fair(prompt: str) -> str:
 
 
 @pytest.fixture
-def pairs(tmp_path: Path) -> Path:
+def pairs(tmp_path):
     return rows(tmp_path / "pairs.jsonl", *PAIRS)
 
 
-def test_pairs_are_judged_in_both_orders_and_explained(typed: Type, pairs: Path) -> None:
+def test_pairs_are_judged_in_both_orders_and_explained(typed, pairs):
     with JudgeServer(fair) as server:
         done = typed("judge", pairs, "--with", "direct", "--model", server.model)
     assert done.code == 0, done.err
@@ -55,7 +55,7 @@ def test_pairs_are_judged_in_both_orders_and_explained(typed: Type, pairs: Path)
     assert not any("SECRET" in prompt for prompt in server.prompts)
 
 
-def test_options_may_stand_before_the_file(typed: Type, pairs: Path) -> None:
+def test_options_may_stand_before_the_file(typed, pairs):
     with JudgeServer(fair) as server:
         done = typed("judge", "--model", server.model, "--one-order", pairs, "--json")
     assert done.code == 0, done.err
@@ -68,7 +68,7 @@ def test_options_may_stand_before_the_file(typed: Type, pairs: Path) -> None:
     assert found["items"][2]["choice"] == [1]
 
 
-def test_rows_on_file_are_not_asked_again(typed: Type, pairs: Path, tmp_path: Path) -> None:
+def test_rows_on_file_are_not_asked_again(typed, pairs, tmp_path):
     out = tmp_path / "judged.jsonl"
     with JudgeServer(fair) as server:
         words = ("judge", pairs, "--model", server.model, "--out", out)
@@ -82,7 +82,7 @@ def test_rows_on_file_are_not_asked_again(typed: Type, pairs: Path, tmp_path: Pa
     assert len(out.read_text().splitlines()) == 3
 
 
-def test_prose_is_no_verdict(typed: Type, pairs: Path) -> None:
+def test_prose_is_no_verdict(typed, pairs):
     with JudgeServer(lambda prompt: "I would say that A wins, 9 to 1.") as server:
         done = typed("judge", pairs, "--model", server.model, "--json")
     assert done.code == 3
@@ -98,7 +98,7 @@ def test_prose_is_no_verdict(typed: Type, pairs: Path) -> None:
     assert len(server.prompts) == 3 * 2 * 2  # each order with one repair
 
 
-def test_a_server_that_is_down_ends_with_3_and_one_line(typed: Type, pairs: Path) -> None:
+def test_a_server_that_is_down_ends_with_3_and_one_line(typed, pairs):
     with JudgeServer(lambda prompt: None) as server:
         done = typed("judge", pairs, "--model", server.model, "--retries", "0")
     assert done.code == 3
@@ -108,7 +108,7 @@ def test_a_server_that_is_down_ends_with_3_and_one_line(typed: Type, pairs: Path
     assert "%" not in done.out
 
 
-def test_a_failure_of_the_connection_is_told_once_with_a_count(typed: Type, pairs: Path) -> None:
+def test_a_failure_of_the_connection_is_told_once_with_a_count(typed, pairs):
     with JudgeServer(fair) as server:
         gone = server.model
     down = typed("judge", pairs, "--model", gone, "--with", "openrs", "--retries", "0")
@@ -128,9 +128,7 @@ def test_a_failure_of_the_connection_is_told_once_with_a_count(typed: Type, pair
 
 
 @pytest.mark.parametrize("command", ["judge", "judge probe"])
-def test_a_dead_server_is_asked_a_few_times_and_not_for_every_row(
-    typed: Type, tmp_path: Path, command: str
-) -> None:
+def test_a_dead_server_is_asked_a_few_times_and_not_for_every_row(typed, tmp_path, command):
     with JudgeServer(fair) as server:
         gone = server.model
     many = rows(
@@ -148,9 +146,7 @@ def test_a_dead_server_is_asked_a_few_times_and_not_for_every_row(
     assert len(record.read_text().splitlines()) <= 8
 
 
-def test_a_server_that_was_reached_once_is_asked_about_every_row(
-    typed: Type, tmp_path: Path
-) -> None:
+def test_a_server_that_was_reached_once_is_asked_about_every_row(typed, tmp_path):
     asked = 0
 
     def broken(prompt: str) -> bytes | str:
@@ -168,7 +164,7 @@ def test_a_server_that_was_reached_once_is_asked_about_every_row(
     assert asked >= 8
 
 
-def test_a_budget_ends_the_asking(typed: Type, pairs: Path) -> None:
+def test_a_budget_ends_the_asking(typed, pairs):
     with JudgeServer(fair) as server:
         done = typed(
             "judge", pairs, "--model", server.model, "--budget-calls", "2", "--concurrency", 1
@@ -180,7 +176,7 @@ def test_a_budget_ends_the_asking(typed: Type, pairs: Path) -> None:
     assert "1 ok" in done.out
 
 
-def test_prices_make_a_forecast_in_dollars(typed: Type, pairs: Path) -> None:
+def test_prices_make_a_forecast_in_dollars(typed, pairs):
     with JudgeServer(fair) as server:
         words = ("judge", pairs, "--model", server.model, "--prices", "1000,2000")
         done = typed(*words, "--budget-usd", "0.2", "--json", "--concurrency", 1)
@@ -192,7 +188,7 @@ def test_prices_make_a_forecast_in_dollars(typed: Type, pairs: Path) -> None:
     assert found["items"][0]["cost_usd"] == pytest.approx(0.24)
 
 
-def test_a_record_answers_again_without_a_call(typed: Type, pairs: Path, tmp_path: Path) -> None:
+def test_a_record_answers_again_without_a_call(typed, pairs, tmp_path):
     record = tmp_path / "record.jsonl"
     with JudgeServer(fair) as server:
         first = typed("judge", pairs, "--model", server.model, "--record", record, "--json")
@@ -203,7 +199,7 @@ def test_a_record_answers_again_without_a_call(typed: Type, pairs: Path, tmp_pat
     assert two["spent"]["calls"] == 0
 
 
-def test_single_responses_are_rated(typed: Type, tmp_path: Path) -> None:
+def test_single_responses_are_rated(typed, tmp_path):
     path = rows(tmp_path / "one.jsonl", {"prompt": "p", "response": "x"})
     with JudgeServer(lambda prompt: '{"reasons": "fine", "rating": 7}') as server:
         done = typed("judge", path, "--with", "point", "--model", server.model)
@@ -212,7 +208,7 @@ def test_single_responses_are_rated(typed: Type, tmp_path: Path) -> None:
     assert "7 of 10: fine" in done.out
 
 
-def test_judges_that_decide_alone_need_no_model(typed: Type, tmp_path: Path) -> None:
+def test_judges_that_decide_alone_need_no_model(typed, tmp_path):
     call = '<tool name="search">{"query": "Eiffel tower"}</tool>'
     need = {"intent": "the tower", "tool": "search", "words": ["Eiffel"]}
     plans = rows(tmp_path / "p.jsonl", {"prompt": "Paris?", "response": call, "needs": [need]})
@@ -230,9 +226,7 @@ def test_judges_that_decide_alone_need_no_model(typed: Type, tmp_path: Path) -> 
     assert json.loads(found.out)["items"][0]["values"] == [1.0]
 
 
-def test_other_settings_are_not_mixed_into_a_result_file(
-    typed: Type, pairs: Path, tmp_path: Path
-) -> None:
+def test_other_settings_are_not_mixed_into_a_result_file(typed, pairs, tmp_path):
     out = tmp_path / "judged.jsonl"
     with JudgeServer(fair) as server:
         words = ("judge", pairs, "--model", server.model, "--out", out)
@@ -243,7 +237,7 @@ def test_other_settings_are_not_mixed_into_a_result_file(
     assert "holds results of 'direct@scripted' with other settings" in other.err
 
 
-def test_an_oracle_is_rehearsed_and_failures_rest_on_no_label(typed: Type, tmp_path: Path) -> None:
+def test_an_oracle_is_rehearsed_and_failures_rest_on_no_label(typed, tmp_path):
     levels = {"0": "no dose", "1": "a dose without its unit", "2": "the dose"}
     items = [
         {"id": "i1", "title": "dose", "tier": "essential", "description": levels},
@@ -263,7 +257,7 @@ def test_an_oracle_is_rehearsed_and_failures_rest_on_no_label(typed: Type, tmp_p
     assert (found["forecast"]["calls"], found["oracle_share"]) == (1, 0)
 
 
-def test_a_probe_that_hears_nothing_finds_nothing(typed: Type, pairs: Path) -> None:
+def test_a_probe_that_hears_nothing_finds_nothing(typed, pairs):
     with JudgeServer(lambda prompt: "no verdict from me") as server:
         done = typed("judge", "probe", pairs, "--model", server.model, "--edits", "none")
     assert done.code == 3
@@ -271,7 +265,7 @@ def test_a_probe_that_hears_nothing_finds_nothing(typed: Type, pairs: Path) -> N
     assert "nothing could be measured" in done.out
 
 
-def test_an_in_process_model_judges(typed: Type, pairs: Path, tmp_path: Path) -> None:
+def test_an_in_process_model_judges(typed, pairs, tmp_path):
     """The tiny model with room for the prompt: it says nothing readable, and gets no number."""
     from burnish.lm.new_model import tiny_model
 
@@ -310,7 +304,7 @@ class Planted:
 
 
 @pytest.fixture
-def many(tmp_path: Path) -> Path:
+def many(tmp_path):
     values = []
     for number in range(60):
         rng = Seeds(1).rng("row", number)
@@ -331,7 +325,7 @@ def findings(typed: Type, many: Path, judge: Planted, *words: object) -> dict[st
     return {one["name"]: one for one in json.loads(done.out)["findings"]}
 
 
-def test_probe_finds_planted_biases_of_a_judge_over_http(typed: Type, many: Path) -> None:
+def test_probe_finds_planted_biases_of_a_judge_over_http(typed, many):
     planted = {"place": 1.0, "length": 0.9, "format": 0.8}
     found = findings(typed, many, Planted(**planted), "--edits", "none")
     for name, size in planted.items():
@@ -341,14 +335,14 @@ def test_probe_finds_planted_biases_of_a_judge_over_http(typed: Type, many: Path
     assert found["first place"]["is_bias"]
 
 
-def test_probe_clears_a_fair_judge(typed: Type, many: Path) -> None:
+def test_probe_clears_a_fair_judge(typed, many):
     found = findings(typed, many, Planted(), "--edits", "padding")
     for name in ("first place", "place slope", "length slope", "format slope", "edit: padding"):
         estimate = found[name]["estimate"]
         assert estimate["low"] <= 0 <= estimate["high"], (name, estimate)
 
 
-def test_probe_on_the_screen_and_its_mistakes(typed: Type, many: Path, tmp_path: Path) -> None:
+def test_probe_on_the_screen_and_its_mistakes(typed, many, tmp_path):
     with JudgeServer(lambda prompt: winner("A")) as server:
         done = typed(
             "judge", "probe", many, "--model", server.model, "--limit", 6, "--edits", "praise"
@@ -368,7 +362,7 @@ def test_probe_on_the_screen_and_its_mistakes(typed: Type, many: Path, tmp_path:
     assert (lone.code, "a probe needs pairs" in lone.err) == (2, True)
 
 
-def test_a_probe_of_few_pairs_does_not_clear_a_judge(typed: Type, many: Path) -> None:
+def test_a_probe_of_few_pairs_does_not_clear_a_judge(typed, many):
     with JudgeServer(Planted()) as server:
         words = ("judge", "probe", many, "--model", server.model, "--edits", "none", "--limit", 4)
         few = typed(*words)
@@ -380,7 +374,7 @@ def test_a_probe_of_few_pairs_does_not_clear_a_judge(typed: Type, many: Path) ->
     assert {one["doubt"] for one in found if one["estimate"]} == {"too few to say"}
 
 
-def test_a_column_that_a_judge_needs_is_asked_for(typed: Type, tmp_path: Path) -> None:
+def test_a_column_that_a_judge_needs_is_asked_for(typed, tmp_path):
     row = {"prompt": "p", "response": "x", "rubric": {"query": "p", "items": []}}
     words = ("--with", "rubric", "--model", "http://127.0.0.1:9/v1#m")
     hidden = typed("judge", rows(tmp_path / "r.jsonl", row), *words)
@@ -391,7 +385,7 @@ def test_a_column_that_a_judge_needs_is_asked_for(typed: Type, tmp_path: Path) -
     assert "needs the column 'rubric'; the data has rubrik. Did you mean 'rubrik'?" in absent.err
 
 
-def test_an_anchor_makes_a_pair_judge_score_single_responses(typed: Type, tmp_path: Path) -> None:
+def test_an_anchor_makes_a_pair_judge_score_single_responses(typed, tmp_path):
     row = {"prompt": "p", "response": "good one", "reference": "other", "answer": "SECRET"}
     with JudgeServer(fair) as server:
         words = ("--model", server.model, "--anchor", "reference", "--json")
@@ -411,9 +405,7 @@ def test_an_anchor_makes_a_pair_judge_score_single_responses(typed: Type, tmp_pa
     ],
     ids=["page", "empty", "list", "error", "no-choices"],
 )  # fmt: skip
-def test_a_reply_that_no_model_wrote_is_trouble_outside(
-    typed: Type, pairs: Path, monkeypatch: pytest.MonkeyPatch, body: bytes
-) -> None:
+def test_a_reply_that_no_model_wrote_is_trouble_outside(typed, pairs, monkeypatch, body):
     """It is tried again, and where nothing else comes the command fails."""
     monkeypatch.setattr("burnish.lm.request_pool.backoff_s", lambda *_, **__: 0.0)
     with JudgeServer(lambda _: body) as server:
@@ -426,9 +418,7 @@ def test_a_reply_that_no_model_wrote_is_trouble_outside(
     assert json.loads(done.out)["statuses"] == {"infra_error": 3}
 
 
-def test_a_page_that_passes_is_overcome(
-    typed: Type, pairs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_that_passes_is_overcome(typed, pairs, monkeypatch):
     monkeypatch.setattr("burnish.lm.request_pool.backoff_s", lambda *_, **__: 0.0)
     seen: list[str] = []
 
@@ -441,7 +431,7 @@ def test_a_page_that_passes_is_overcome(
     assert (done.code, json.loads(done.out)["statuses"]) == (0, {"ok": 3})
 
 
-def test_a_reply_cannot_steer_the_terminal(typed: Type, pairs: Path) -> None:
+def test_a_reply_cannot_steer_the_terminal(typed, pairs):
     """Escape sequences of a judge, or of the answers that it quotes, are written out."""
 
     def shouting(prompt: str) -> str:
@@ -472,7 +462,7 @@ def test_rate_limits_reach_the_server_and_a_local_model_has_none():
     assert JudgeSettings._field_defaults == JudgeFlags._field_defaults
 
 
-def test_retries_hedges_and_the_rule_of_orders_are_flags(typed: Type, pairs: Path):
+def test_retries_hedges_and_the_rule_of_orders_are_flags(typed, pairs):
     with JudgeServer(lambda prompt: None) as server:
         words = ("--one-order", "--retries", "0", "--structured", "off")
         done = typed("judge", pairs, "--model", server.model, *words)

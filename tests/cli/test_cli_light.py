@@ -6,7 +6,6 @@ import json
 import resource
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -63,11 +62,11 @@ def without_torch(*words: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_help_takes_about_a_third_of_a_second_of_a_quick_machine() -> None:
+def test_help_takes_about_a_third_of_a_second_of_a_quick_machine():
     assert cpu_in_sixths("-m", "burnish", "--help") <= 3
 
 
-def test_import_takes_less_than_a_sixth_of_a_second_of_a_quick_machine() -> None:
+def test_import_takes_less_than_a_sixth_of_a_second_of_a_quick_machine():
     assert cpu_in_sixths("-c", "import burnish") <= 1
 
 
@@ -81,7 +80,7 @@ LIGHT = [
 
 
 @pytest.fixture(scope="module")
-def light_commands(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> list[list[object]]:
+def light_commands(runs, tmp_path_factory):
     """Code, output and complaints of each light command, all in one process without torch."""
     file = tmp_path_factory.mktemp("light") / "x.jsonl"
     filled = [[word.format(runs=runs, file=file) for word in words] for words in LIGHT]
@@ -91,14 +90,14 @@ def light_commands(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> list
 
 
 @pytest.mark.parametrize("place", range(len(LIGHT)), ids=lambda place: " ".join(LIGHT[place][:3]))
-def test_no_torch_is_needed(place: int, light_commands: list[list[object]]) -> None:
+def test_no_torch_is_needed(place, light_commands):
     code, out, err = light_commands[place]
     assert err == ""
     assert code == 0
     assert out
 
 
-def test_training_without_torch_says_what_to_install(tmp_path: Path) -> None:
+def test_training_without_torch_says_what_to_install(tmp_path):
     done = without_torch("train", "tiny", "--runs", tmp_path)
     assert done.returncode == 2
     assert done.stderr == (
@@ -107,14 +106,14 @@ def test_training_without_torch_says_what_to_install(tmp_path: Path) -> None:
     )
 
 
-def test_a_sweep_without_torch_starts_no_run(tmp_path: Path) -> None:
+def test_a_sweep_without_torch_starts_no_run(tmp_path):
     done = without_torch("sweep", "tiny", "steps=1,2", "--runs", tmp_path)
     assert done.returncode == 2
     assert "training needs the package 'torch', which is not installed" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_judge_in_this_process_without_torch_names_what_to_install(tmp_path: Path) -> None:
+def test_a_judge_in_this_process_without_torch_names_what_to_install(tmp_path):
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"prompt": "p", "response": "r"}\n')
     done = without_torch("judge", rows, "--model", "tiny")
@@ -123,7 +122,7 @@ def test_a_judge_in_this_process_without_torch_names_what_to_install(tmp_path: P
     assert "Traceback" not in done.stderr
 
 
-def test_try_without_torch_shows_all_but_the_loss() -> None:
+def test_try_without_torch_shows_all_but_the_loss():
     pytest.importorskip("tokenizers", reason="the tiny model's tokens")
     done = without_torch("try", "tiny")
     assert done.returncode == 0
@@ -131,7 +130,7 @@ def test_try_without_torch_shows_all_but_the_loss() -> None:
     assert "pip install 'burnish[torch]'" in done.stdout
 
 
-def test_no_colour_codes_in_a_pipe(runs: Path) -> None:
+def test_no_colour_codes_in_a_pipe(runs):
     command = [sys.executable, "-m", "burnish", "show", str(runs / "grpo-abc"), "--step", "1"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "\x1b" not in done.stdout
@@ -145,9 +144,7 @@ def test_no_colour_codes_in_a_pipe(runs: Path) -> None:
         ("judge {rows} --model tiny --limit 1", 3),  # its work was not done
     ],
 )  # fmt: skip
-def test_a_reader_that_leaves_early_is_no_error(
-    runs: Path, tmp_path: Path, words: str, code: int
-) -> None:
+def test_a_reader_that_leaves_early_is_no_error(runs, tmp_path, words, code):
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"prompt": "p", "response": "r"}\n')
     if "--model tiny" in words:
@@ -159,7 +156,7 @@ def test_a_reader_that_leaves_early_is_no_error(
     assert (done.stdout, done.stderr) == (f"{code}\n", "")
 
 
-def test_search_names_what_it_needs(tmp_path: Path) -> None:
+def test_search_names_what_it_needs(tmp_path):
     (tmp_path / "a.txt").write_text("lamp")
     done = without_torch("search", tmp_path, "lamp")
     assert done.returncode == 2

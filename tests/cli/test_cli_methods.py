@@ -1,12 +1,8 @@
 """`burnish methods` and the recipes it reads."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
-from cli_words import Type
 
 import burnish.cli.methods as methods
 import burnish.config.recipes as recipes
@@ -35,14 +31,14 @@ METHODS = (
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(recipes, "recipe_folder", lambda: tmp_path)
     (tmp_path / "grpo.toml").write_text(GRPO)
     (tmp_path / "wide.toml").write_text(WIDE)
     return tmp_path
 
 
-def test_the_list_has_one_line_a_method(typed: Type, folder: Path) -> None:
+def test_the_list_has_one_line_a_method(typed, folder):
     (folder / "dr_wide.toml").write_text("# burnish train dr_wide\n# Dr.Wide: clips twice.\n")
     lines = [line.rstrip() for line in typed("methods").out.splitlines()]
     assert lines[:3] == ["grpo     The baseline", "dr_wide  clips twice", "wide     Clips higher"]
@@ -50,7 +46,7 @@ def test_the_list_has_one_line_a_method(typed: Type, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", all_recipes())
-def test_a_page_teaches_every_shipped_method(typed: Type, name: str) -> None:
+def test_a_page_teaches_every_shipped_method(typed, name):
     shown = " ".join(typed("methods", name).out.split())
     assert "Run it now" in shown
     trial = read_card(all_recipes()[name]).trial
@@ -60,7 +56,7 @@ def test_a_page_teaches_every_shipped_method(typed: Type, name: str) -> None:
     assert "…" not in shown  # a wide cell of a table is folded, never cut
 
 
-def test_a_trial_is_printed_only_where_it_runs() -> None:
+def test_a_trial_is_printed_only_where_it_runs():
     known = all_recipes()
     trials = {name: read_card(known[name]).trial for name in known}
     assert trials["grpo"] == "burnish train grpo model=tiny steps=3"
@@ -71,14 +67,14 @@ def test_a_trial_is_printed_only_where_it_runs() -> None:
     assert "no trial" not in read_card(known["policyalign"]).description
 
 
-def test_methods_as_json(typed: Type, folder: Path) -> None:
+def test_methods_as_json(typed, folder):
     rows = [json.loads(line) for line in typed("methods", "--json").out.splitlines()]
     assert rows[0]["differs"] == {}
     assert rows[0]["paper"] == "Shao et al. 2024"
     assert list(rows[1]["differs"]) == ["trust_region"]
 
 
-def test_one_method_alone(typed: Type, folder: Path) -> None:
+def test_one_method_alone(typed, folder):
     shown = typed("methods", "wide").out
     assert "wide: Clips higher." in shown
     assert "trust_region: static high=0.28" in shown
@@ -89,7 +85,7 @@ def test_one_method_alone(typed: Type, folder: Path) -> None:
 
 
 @pytest.fixture
-def cards(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cards(tmp_path, folder, monkeypatch):
     place = tmp_path / "cards"
     place.mkdir()
     (place / "wide.md").write_text(CARD)
@@ -97,9 +93,7 @@ def cards(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     return place
 
 
-def test_a_method_with_a_card_shows_where_it_is_and_its_effect(
-    typed: Type, cards: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_method_with_a_card_shows_where_it_is_and_its_effect(typed, cards, monkeypatch):
     monkeypatch.chdir(cards.parent)
     shown = " ".join(typed("methods", "wide").out.split())
     assert "Effect: 0.71 instead of 0.64" in shown
@@ -116,16 +110,14 @@ def test_a_method_with_a_card_shows_where_it_is_and_its_effect(
     "figures",
     ["", "<!-- figures -->\n<!-- /figures -->\n", "<!-- figures -->\nEffect: never closed\n"],
 )
-def test_a_card_without_a_measured_effect_has_none(typed: Type, cards: Path, figures: str) -> None:
+def test_a_card_without_a_measured_effect_has_none(typed, cards, figures):
     (cards / "wide.md").write_text(f"# Wide\n{figures}")
     rows = {r["name"]: r for r in map(json.loads, typed("methods", "--json").out.splitlines())}
     assert rows["wide"]["effect"] == ""
     assert rows["wide"]["card"] == str(cards / "wide.md")
 
 
-def test_cards_of_an_installed_package_come_before_those_of_a_checkout(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cards_of_an_installed_package_come_before_those_of_a_checkout(tmp_path, monkeypatch):
     package = tmp_path / "checkout" / "src" / "burnish"
     in_checkout = tmp_path / "checkout" / "docs" / "methods"
     monkeypatch.setattr(methods, "PACKAGE", package)
@@ -137,7 +129,7 @@ def test_cards_of_an_installed_package_come_before_those_of_a_checkout(
     assert card_folder() == package / "_methods"
 
 
-def test_a_card_that_cannot_be_read_is_named(typed: Type, cards: Path) -> None:
+def test_a_card_that_cannot_be_read_is_named(typed, cards):
     (cards / "wide.md").write_bytes(b"\xff\xfe")
     shown = typed("methods", "wide")
     assert shown.code == 2
@@ -145,7 +137,7 @@ def test_a_card_that_cannot_be_read_is_named(typed: Type, cards: Path) -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_every_method_has_a_card_of_at_most_120_lines(name: str) -> None:
+def test_every_method_has_a_card_of_at_most_120_lines(name):
     card = find_card(name)
     assert card is not None
     text = card.path.read_text()
@@ -154,14 +146,14 @@ def test_every_method_has_a_card_of_at_most_120_lines(name: str) -> None:
     assert name in all_recipes()
 
 
-def test_a_broken_recipe_is_named(typed: Type, folder: Path) -> None:
+def test_a_broken_recipe_is_named(typed, folder):
     (folder / "bad.toml").write_text("[policy]\nratio = 'tokne'\n")
     shown = typed("methods", "bad")
     assert shown.code == 2
     assert shown.err.startswith("burnish: recipe 'bad': policy: ")
 
 
-def test_a_name_a_path_and_a_misspelt_name(folder: Path) -> None:
+def test_a_name_a_path_and_a_misspelt_name(folder):
     assert find_recipe("grpo") == folder / "grpo.toml"
     assert find_recipe(str(folder / "wide.toml")) == folder / "wide.toml"
     with pytest.raises(UserError, match=r"no recipe 'grop'.*Did you mean 'grpo'\?"):
@@ -173,7 +165,7 @@ def test_a_name_a_path_and_a_misspelt_name(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("path", all_recipes().values(), ids=lambda path: path.stem)
-def test_every_shipped_recipe_has_a_header_and_loads(typed: Type, path: Path) -> None:
+def test_every_shipped_recipe_has_a_header_and_loads(typed, path):
     card = read_card(path)
     assert card.command.startswith("burnish train")
     assert card.description
@@ -182,7 +174,7 @@ def test_every_shipped_recipe_has_a_header_and_loads(typed: Type, path: Path) ->
     assert f"# {path}" in shown.out
 
 
-def test_a_method_without_a_recipe_is_listed_and_has_a_page(typed: Type) -> None:
+def test_a_method_without_a_recipe_is_listed_and_has_a_page(typed):
     listed = typed("methods").out
     assert "trace2skill" in listed.partition("Without a recipe")[2]
     assert "burnish skill distill" in typed("methods", "trace2skill").out

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_words import Type
 
 from burnish.store import RunStatus, RunStore, list_runs
 from burnish.store.manifest import CALIBRATION
@@ -43,7 +42,7 @@ OTHER = "def mine(text):\n    return -float(len(text))\n"
 
 
 @pytest.fixture
-def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def mine(tmp_path, monkeypatch):
     """The file with the function, beside the recipe, in the working folder."""
     monkeypatch.chdir(tmp_path)
     Path("small.toml").write_text(RECIPE)
@@ -62,7 +61,7 @@ def status(folder: Path) -> RunStatus:
         return store.status()
 
 
-def test_a_run_without_a_finished_step_is_reset(typed: Type, mine: Path) -> None:
+def test_a_run_without_a_finished_step_is_reset(typed, mine):
     assert typed("train", "small.toml").code == 3
     folder = only_run()
     (folder / CALIBRATION).write_text("measured with the broken function")
@@ -84,7 +83,7 @@ def test_a_run_without_a_finished_step_is_reset(typed: Type, mine: Path) -> None
         assert store.steps() == [0, 1]
 
 
-def test_a_new_beginning_is_an_event_in_json(typed: Type, mine: Path) -> None:
+def test_a_new_beginning_is_an_event_in_json(typed, mine):
     typed("train", "small.toml", "--json")
     mine.write_text(FIXED)
     first = json.loads(typed("train", "small.toml", "--json").out.splitlines()[0])
@@ -92,7 +91,7 @@ def test_a_new_beginning_is_an_event_in_json(typed: Type, mine: Path) -> None:
     assert first["began"] == "with other contents of my.py"
 
 
-def test_a_done_warm_start_is_not_thrown_away(typed: Type, mine: Path) -> None:
+def test_a_done_warm_start_is_not_thrown_away(typed, mine):
     typed("train", "small.toml")
     (only_run() / "stages").mkdir()
     mine.write_text(FIXED)
@@ -101,16 +100,14 @@ def test_a_done_warm_start_is_not_thrown_away(typed: Type, mine: Path) -> None:
     assert "or start a new run with --again\n" in shown.err
 
 
-def test_of_several_processes_none_empties_the_folder(
-    typed: Type, mine: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_several_processes_none_empties_the_folder(typed, mine, monkeypatch):
     typed("train", "small.toml")
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert not reset(only_run())
     assert status(only_run()) is RunStatus.STOPPED
 
 
-def test_a_run_that_another_process_writes_is_left_alone(typed: Type, mine: Path) -> None:
+def test_a_run_that_another_process_writes_is_left_alone(typed, mine):
     typed("train", "small.toml")
     mine.write_text(FIXED)
     with RunStore.open(only_run()):
@@ -119,9 +116,7 @@ def test_a_run_that_another_process_writes_is_left_alone(typed: Type, mine: Path
     assert "is being written by" in shown.err
 
 
-def test_again_leaves_an_unfinished_run_that_began_with_something_else(
-    typed: Type, mine: Path
-) -> None:
+def test_again_leaves_an_unfinished_run_that_began_with_something_else(typed, mine):
     typed("train", "small.toml")
     first = only_run()
     mine.write_text(FIXED)
@@ -130,7 +125,7 @@ def test_again_leaves_an_unfinished_run_that_began_with_something_else(
     assert status(first.with_name(f"{first.name}-2")) is RunStatus.FINISHED
 
 
-def test_again_also_helps_a_named_run_with_other_settings(typed: Type, mine: Path) -> None:
+def test_again_also_helps_a_named_run_with_other_settings(typed, mine):
     typed("train", "small.toml", "run.name=mine")
     mine.write_text(FIXED)
     words = ("train", "small.toml", "run.name=mine", "rollout.samples=3", "--again", "--quiet")
@@ -139,7 +134,7 @@ def test_again_also_helps_a_named_run_with_other_settings(typed: Type, mine: Pat
     assert status(Path("runs/mine-2")) is RunStatus.FINISHED
 
 
-def test_finished_steps_are_never_reset(typed: Type, mine: Path) -> None:
+def test_finished_steps_are_never_reset(typed, mine):
     mine.write_text(FIXED.replace("return", "return 0 * "))
     assert typed("train", "small.toml", "guards.useless_steps=1").code == 3
     mine.write_text(FIXED)
@@ -153,7 +148,7 @@ def test_finished_steps_are_never_reset(typed: Type, mine: Path) -> None:
         assert store.steps() == [0]
 
 
-def test_a_finished_run_says_that_its_function_was_edited(typed: Type, mine: Path) -> None:
+def test_a_finished_run_says_that_its_function_was_edited(typed, mine):
     mine.write_text(FIXED)
     typed("train", "small.toml")
     same = typed("train", "small.toml")
@@ -167,7 +162,7 @@ def test_a_finished_run_says_that_its_function_was_edited(typed: Type, mine: Pat
     assert json.loads(typed("train", "small.toml", "--json").out)["edited"] == ["my.py"]
 
 
-def test_the_report_of_a_file_repeats_its_path(typed: Type, mine: Path) -> None:
+def test_the_report_of_a_file_repeats_its_path(typed, mine):
     mine.write_text(FIXED)
     Path("deep").mkdir()
     Path("deep/own.toml").write_text(RECIPE.replace("my.py", "../my.py"))

@@ -1,16 +1,11 @@
 """`burnish prompt optimise`: files, JSON, and one line for mistakes."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-
-from cli_words import Type
 
 SMALL = ("--rounds", 1, "--candidates", 1, "--shown", 2, "--trial", 2, "--confirm", 2)
 
 
-def test_a_search_writes_a_prompt_and_its_report(typed: Type, tmp_path: Path) -> None:
+def test_a_search_writes_a_prompt_and_its_report(typed, tmp_path):
     out = tmp_path / "prompt.txt"
     words = ("prompt", "optimise", "tiny", "--model", "tiny", "--proposer", "tiny", *SMALL)
     more = ("--max-tokens", 2, "--out", out)

@@ -1,13 +1,9 @@
 """`runs`, `show` and `export` on a run made by hand."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from pathlib import Path
 
 import pytest
-from cli_words import Type
 from rich.text import Text
 from stored_run import STEPS
 
@@ -17,7 +13,7 @@ from burnish.records import Evidence, Reward, Verdict
 from burnish.store import RunStore
 
 
-def test_runs_lists_status_steps_and_held_out(typed: Type, runs: Path) -> None:
+def test_runs_lists_status_steps_and_held_out(typed, runs):
     shown = typed("runs", "--runs", runs)
     assert shown.code == 0
     rows = [line.split() for line in shown.out.splitlines()]
@@ -26,7 +22,7 @@ def test_runs_lists_status_steps_and_held_out(typed: Type, runs: Path) -> None:
     assert rows[2][:4] == ["grpo-xyz", "grpo", "crashed", "4/5"]
 
 
-def test_runs_as_json_has_one_object_a_run(typed: Type, runs: Path) -> None:
+def test_runs_as_json_has_one_object_a_run(typed, runs):
     rows = [json.loads(line) for line in typed("runs", "--runs", runs, "--json").out.splitlines()]
     assert [row["name"] for row in rows] == ["grpo-abc", "grpo-xyz"]
     assert rows[0]["before"][0] == 0.25
@@ -34,7 +30,7 @@ def test_runs_as_json_has_one_object_a_run(typed: Type, runs: Path) -> None:
     assert rows[0]["planned"] == 5
 
 
-def test_a_damaged_run_is_listed_with_its_problem(typed: Type, runs: Path, tmp_path: Path) -> None:
+def test_a_damaged_run_is_listed_with_its_problem(typed, runs, tmp_path):
     shutil.copytree(runs / "grpo-abc", tmp_path / "broken")
     (tmp_path / "broken" / "run.db").write_bytes(b"not a database, and long enough to be seen")
     for extra in ("run.db-wal", "run.db-shm"):
@@ -45,15 +41,13 @@ def test_a_damaged_run_is_listed_with_its_problem(typed: Type, runs: Path, tmp_p
     assert "broken: " in shown.out
 
 
-def test_no_runs_is_said_with_the_next_step(typed: Type, tmp_path: Path) -> None:
+def test_no_runs_is_said_with_the_next_step(typed, tmp_path):
     assert typed("runs", "--runs", tmp_path).out == (
         f"no runs in {tmp_path}. Start one: burnish train\n"
     )
 
 
-def test_summary_shows_settings_statuses_held_out_curves_and_groups(
-    typed: Type, runs: Path
-) -> None:
+def test_summary_shows_settings_statuses_held_out_curves_and_groups(typed, runs):
     shown = typed("show", "grpo-a", "--runs", runs).out
     assert "finished, 4 of 5 steps" in shown
     assert "changed   run.seed=7" in shown
@@ -64,22 +58,22 @@ def test_summary_shows_settings_statuses_held_out_curves_and_groups(
     assert any(0x2800 < ord(character) <= 0x28FF for character in shown)
 
 
-def test_newest_run_when_none_is_named(typed: Type, runs: Path) -> None:
+def test_newest_run_when_none_is_named(typed, runs):
     assert "run 'grpo-xyz'" in typed("show", "--runs", runs).out
 
 
-def test_a_run_may_be_a_path(typed: Type, runs: Path) -> None:
+def test_a_run_may_be_a_path(typed, runs):
     assert "run 'grpo-abc'" in typed("show", runs / "grpo-abc").out
 
 
-def test_summary_as_json_parses(typed: Type, runs: Path) -> None:
+def test_summary_as_json_parses(typed, runs):
     record = json.loads(typed("show", "grpo-abc", "--runs", runs, "--json").out)
     assert record["statuses"] == {"ok": 15, "timeout": 4}
     assert record["metrics"]["length/mean"] == 5.0
     assert [e["step"] for e in record["held_out"]] == [0, STEPS]
 
 
-def test_step_shows_each_answer_with_reward_parts_and_advantage(typed: Type, runs: Path) -> None:
+def test_step_shows_each_answer_with_reward_parts_and_advantage(typed, runs):
     shown = typed("show", "grpo-abc", "--step", 3, "--runs", runs).out
     assert "useful groups 1/2" in shown
     right = next(line for line in shown.splitlines() if line.startswith("train-3-1-1"))
@@ -90,7 +84,7 @@ def test_step_shows_each_answer_with_reward_parts_and_advantage(typed: Type, run
     assert failed.split() == ["train-3-2-2", "timeout", "0", "(empty)"]
 
 
-def test_sample_shows_text_tokens_reward_tree_and_why(typed: Type, runs: Path) -> None:
+def test_sample_shows_text_tokens_reward_tree_and_why(typed, runs):
     shown = typed("show", "grpo-abc", "--sample", "2/train/1", "--runs", runs).out
     assert "[user] What is 0 + 2?\n[assistant] 9" in shown
     assert "tokens    prompt 3, model 2; 2 trained" in shown
@@ -101,7 +95,7 @@ def test_sample_shows_text_tokens_reward_tree_and_why(typed: Type, runs: Path) -
     assert "reward 0.100 is below its group's mean 0.550." in shown
 
 
-def test_names_in_a_reward_steer_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_in_a_reward_steer_no_terminal(capsys):
     evil = "a\x1b[2J\nb[/c]"
     leaf = Reward(evil, 1.0, evidence=(Evidence(evil, "x"),), verdicts=(Verdict(evil, 1.0),))
     out.print(reward_tree(Reward("total", 1.0, parts=(leaf,))))
@@ -111,20 +105,20 @@ def test_names_in_a_reward_steer_no_terminal(capsys: pytest.CaptureFixture[str])
     assert shown.count("a\\x1b[2J\\nb[/c]") == 4
 
 
-def test_a_sample_without_a_reward_says_so(typed: Type, runs: Path) -> None:
+def test_a_sample_without_a_reward_says_so(typed, runs):
     shown = typed("show", "grpo-abc", "--sample", "2/train/3", "--runs", runs).out
     assert "total timeout  no score within 60 s" in shown
     assert "no reward (timeout), so it is left out of the group." in shown
 
 
-def test_text_of_a_model_cannot_steer_the_terminal(typed: Type, runs: Path) -> None:
+def test_text_of_a_model_cannot_steer_the_terminal(typed, runs):
     for flags in (["--step", "2"], ["--sample", "1/train/2"], ["--best", "9"], []):
         shown = typed("show", "grpo-abc", *flags, "--runs", runs).out
         assert "\x1b" not in shown
         assert "\\x1b[31mred" in shown
 
 
-def test_best_worst_and_failed(typed: Type, runs: Path) -> None:
+def test_best_worst_and_failed(typed, runs):
     flags = ["--split", "train", "--runs", runs]
     worst = typed("show", "grpo-abc", "--worst", 4, *flags).out
     shown = [line.split()[0] for line in worst.splitlines() if "train-" in line]
@@ -137,7 +131,7 @@ def test_best_worst_and_failed(typed: Type, runs: Path) -> None:
     ]
 
 
-def test_held_out_split_is_one_list_of_its_newest_step(typed: Type, runs: Path) -> None:
+def test_held_out_split_is_one_list_of_its_newest_step(typed, runs):
     shown = typed("show", "grpo-abc", "--split", "eval:held_out", "--runs", runs).out
     assert shown.startswith("eval:held_out after 4 steps")
     assert "held_out-4-1-1" in shown
@@ -165,9 +159,7 @@ def test_held_out_split_is_one_list_of_its_newest_step(typed: Type, runs: Path) 
         (["export", "grpo-abc"], 2, "Missing argument 'PATH'. See: burnish export --help"),
     ],
 )
-def test_mistakes_get_one_line_and_a_code(
-    typed: Type, runs: Path, words: list[str], code: int, message: str
-) -> None:
+def test_mistakes_get_one_line_and_a_code(typed, runs, words, code, message):
     flags = ["--runs", str(runs)] if words[0] in ("show", "export") else []
     shown = typed(*words, *flags)
     assert shown.code == code
@@ -177,7 +169,7 @@ def test_mistakes_get_one_line_and_a_code(
     assert message.format(runs=runs) in shown.err
 
 
-def test_export_writes_every_sample(typed: Type, runs: Path, tmp_path: Path) -> None:
+def test_export_writes_every_sample(typed, runs, tmp_path):
     file = tmp_path / "samples.jsonl"
     shown = typed("export", "grpo-abc", file, "--runs", runs)
     assert shown.out == f"19 samples of run 'grpo-abc' written to {file}\n"
@@ -189,16 +181,14 @@ def test_export_writes_every_sample(typed: Type, runs: Path, tmp_path: Path) -> 
     assert "3,length/mean,5.0" in curves.read_text()
 
 
-def test_debug_shows_the_traceback_of_a_mistake(
-    typed: Type, runs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_debug_shows_the_traceback_of_a_mistake(typed, runs, monkeypatch):
     monkeypatch.setenv("BURNISH_DEBUG", "1")
     shown = typed("show", "nothing", "--runs", runs)
     assert shown.err.startswith("Traceback (most recent call last):")
     assert shown.err.splitlines()[-1].startswith("burnish: no run 'nothing'")
 
 
-def test_a_run_without_answers_is_shown(typed: Type, tmp_path: Path) -> None:
+def test_a_run_without_answers_is_shown(typed, tmp_path):
     """sft stores metrics and no answers."""
     config = {"train.kind": "sft", "steps": 2}
     with RunStore.create(tmp_path / "run", config, {}, recipe="sft") as store:
@@ -212,7 +202,7 @@ def test_a_run_without_answers_is_shown(typed: Type, tmp_path: Path) -> None:
     assert "sft learns given answers, which have no reward" in refused.err
 
 
-def test_agreement_of_rewards_is_that_of_one_step_in_any_order(typed: Type, tmp_path: Path) -> None:
+def test_agreement_of_rewards_is_that_of_one_step_in_any_order(typed, tmp_path):
     means = {f"reward/{name}/mean": 0.5 for name in ("digits", "brief", "third")}
     with RunStore.create(tmp_path / "runs" / "mine", {"steps": 2}, {}, recipe="grpo") as store:
         old = {"reward/corr/digits~third": 0.9, "reward/conflict/digits~third": 0.1}

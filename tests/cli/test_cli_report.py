@@ -1,23 +1,19 @@
 """`burnish report` and `burnish audit` as they are typed."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
-from cli_words import Type
 from lab.audit.hacks import train
 from stored_run import make_run
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> Path:
+def runs(tmp_path):
     make_run(tmp_path / "plain")
     return tmp_path
 
 
-def test_a_report_as_files(runs: Path, typed: Type) -> None:
+def test_a_report_as_files(runs, typed):
     for name in ("r.html", "r.md"):
         done = typed("report", "plain", "--runs", str(runs), "-o", str(runs / name))
         assert done.code == 0
@@ -26,7 +22,7 @@ def test_a_report_as_files(runs: Path, typed: Type) -> None:
     assert (runs / "r.md").read_text().startswith("# plain")
 
 
-def test_an_audit_names_the_hack(tmp_path: Path, typed: Type) -> None:
+def test_an_audit_names_the_hack(tmp_path, typed):
     train(tmp_path / "hacked", "format", seed=0).close()
     said = typed("audit", "hacked", "--runs", str(tmp_path)).out
     assert said.index("format") < said.index("entropy")
@@ -35,9 +31,7 @@ def test_an_audit_names_the_hack(tmp_path: Path, typed: Type) -> None:
     assert json.loads(record)["findings"][0]["monitor"] == "format"
 
 
-def test_a_gold_scorer_of_ones_own(
-    tmp_path: Path, typed: Type, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gold_scorer_of_ones_own(tmp_path, typed, monkeypatch):
     train(tmp_path / "hacked", "format", seed=0).close()
     (tmp_path / "mine.py").write_text("def short(text):\n    return -float(len(text))\n")
     monkeypatch.chdir(tmp_path)

@@ -1,16 +1,12 @@
 """`burnish search`: results as text and JSON, an index that is kept, one line for mistakes."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
-from cli_words import Type
 
 
 @pytest.fixture
-def manuals(tmp_path: Path, monkeypatch) -> Path:
+def manuals(tmp_path, monkeypatch):
     monkeypatch.setenv("BURNISH_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "manuals"
     folder.mkdir()
@@ -19,7 +15,7 @@ def manuals(tmp_path: Path, monkeypatch) -> Path:
     return folder
 
 
-def test_passages_as_text(typed: Type, manuals: Path) -> None:
+def test_passages_as_text(typed, manuals):
     shown = typed("search", manuals, "how many batteries")
     assert shown.code == 0
     assert "1. The lamp  lamp.md" in shown.out
@@ -28,7 +24,7 @@ def test_passages_as_text(typed: Type, manuals: Path) -> None:
     assert "nothing found" in typed("search", manuals, "violin").out
 
 
-def test_passages_as_json(typed: Type, manuals: Path, tmp_path: Path) -> None:
+def test_passages_as_json(typed, manuals, tmp_path):
     place = tmp_path / "index"
     shown = typed("search", manuals, "the kettle", "-k", 1, "--json", "--index", place)
     (row,) = [json.loads(line) for line in shown.out.splitlines()]

@@ -1,30 +1,27 @@
 """`burnish skill`: every problem on a line of its own, and what a mode shows."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
 
 import pytest
-from cli_words import Type
 
 from burnish.rewards.judges.skill_rm import load_skill, shipped_skills
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     return Path(shutil.copytree(shipped_skills()["mathematics"], tmp_path / "mine"))
 
 
-def test_a_valid_skill(typed: Type, folder: Path) -> None:
+def test_a_valid_skill(typed, folder):
     shown = typed("skill", "validate", folder)
     assert shown.code == 0
     assert "mathematics: valid, 3 resources (2 in fair mode)" in shown.out
     assert load_skill("mathematics").hash in shown.out
 
 
-def test_what_is_no_skill_of_a_judge_is_told_in_one_line(typed: Type, tmp_path: Path) -> None:
+def test_what_is_no_skill_of_a_judge_is_told_in_one_line(typed, tmp_path):
     rows, empty, guide = tmp_path / "rows.jsonl", tmp_path / "empty", tmp_path / "guide"
     rows.write_text("{}\n")
     empty.mkdir()
@@ -41,7 +38,7 @@ def test_what_is_no_skill_of_a_judge_is_told_in_one_line(typed: Type, tmp_path: 
         assert shown.err.count("burnish: ") == 1
 
 
-def test_the_list_and_one_skill(typed: Type) -> None:
+def test_the_list_and_one_skill(typed):
     listed = typed("skill", "show").out
     assert all(name in listed for name in shipped_skills())
     rows = [json.loads(line) for line in typed("skill", "show", "--json").out.splitlines()]

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from cli_words import Type, Typed
+from cli_words import Typed
 from test_cli_light import without_torch
 
 from burnish.cli.entry import run
@@ -36,9 +36,7 @@ def assert_same_numbers(one: Path, other: Path) -> None:
     assert curves[0] == curves[1]
 
 
-def test_two_at_once_beside_a_run_made_by_hand_and_one_that_fails(
-    typed: Type, tmp_path: Path
-) -> None:
+def test_two_at_once_beside_a_run_made_by_hand_and_one_that_fails(typed, tmp_path):
     base = ["tiny", "steps=1", *SMALL]
     by_hand = ["train", *base, "optimiser.learning_rate=0.001", "--quiet", "--runs", str(tmp_path)]
     assert run(by_hand) == 0
@@ -74,7 +72,7 @@ def test_two_at_once_beside_a_run_made_by_hand_and_one_that_fails(
     assert "--retry tries them again" in named
 
 
-def test_a_killed_sweep_is_continued_where_it_was(typed: Type, tmp_path: Path) -> None:
+def test_a_killed_sweep_is_continued_where_it_was(typed, tmp_path):
     base = ["tiny", "steps=6", *SMALL, "checkpoint.every=1"]
     words = ["sweep", *base, "optimiser.learning_rate=1e-3", "--seeds", "1"]
     command = [sys.executable, "-m", "burnish", *words, "--json", "--runs", str(tmp_path)]
@@ -101,7 +99,7 @@ def test_a_killed_sweep_is_continued_where_it_was(typed: Type, tmp_path: Path) -
     assert_same_numbers(folder, whole / folder.name)
 
 
-def test_the_list_says_runs_and_commands_and_starts_nothing(tmp_path: Path) -> None:
+def test_the_list_says_runs_and_commands_and_starts_nothing(tmp_path):
     """Without torch: planning reads configs and stores."""
     done = without_torch("sweep", "tiny", RATES, "--seeds", "4,9", "--runs", tmp_path, "--list")
     assert (done.returncode, done.stderr) == (0, "")
@@ -112,7 +110,7 @@ def test_the_list_says_runs_and_commands_and_starts_nothing(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_sweep_file_takes_flags_and_settings_over_it(typed: Type, tmp_path: Path) -> None:
+def test_a_sweep_file_takes_flags_and_settings_over_it(typed, tmp_path):
     file = tmp_path / "sweep.toml"
     file.write_text(
         '[sweep]\nrecipe = "tiny"\nseeds = 2\nname = "mine"\n'

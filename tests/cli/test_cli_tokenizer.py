@@ -1,14 +1,9 @@
 """`burnish tokenizer train` and `burnish try pretrain`: text as a model will see it."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-
-from cli_words import Type
 
 
-def test_a_tokenizer_is_trained_and_never_overwritten(typed: Type, tmp_path: Path) -> None:
+def test_a_tokenizer_is_trained_and_never_overwritten(typed, tmp_path):
     text, out = tmp_path / "text.txt", tmp_path / "tok"
     text.write_text("the cat sat on the mat\n" * 50)
     done = typed("tokenizer", "train", text, "--size", 270, "--out", out, "--json")
@@ -21,14 +16,14 @@ def test_a_tokenizer_is_trained_and_never_overwritten(typed: Type, tmp_path: Pat
     assert "tok is there already; name a new folder with --out" in again.err
 
 
-def test_a_text_without_pairs_to_join_is_said(typed: Type, tmp_path: Path) -> None:
+def test_a_text_without_pairs_to_join_is_said(typed, tmp_path):
     (tmp_path / "text.txt").write_text("abc abc")
     done = typed("tokenizer", "train", tmp_path / "text.txt", "--out", tmp_path / "tok")
     assert done.code == 0
     assert "ids instead of 4,096" in done.out
 
 
-def test_try_shows_the_first_documents_of_a_pretraining(typed: Type, tmp_path: Path) -> None:
+def test_try_shows_the_first_documents_of_a_pretraining(typed, tmp_path):
     (tmp_path / "text.jsonl").write_text('{"text": "first one"}\n{"text": "second"}\n')
     data = f"train.data={tmp_path / 'text.jsonl'}"
     done = typed("try", "pretrain", data, "--prompts", 1)

@@ -8,7 +8,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from cli_words import Type
 from fake_training import FakeTrainer
 
 from burnish.api import launch
@@ -35,7 +34,7 @@ kind = "numeric"
 
 
 @pytest.fixture
-def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def recipe(tmp_path, monkeypatch):
     """A recipe file in the working folder."""
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "small.toml"
@@ -44,7 +43,7 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def training(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+def training(monkeypatch):
     """The fake training package; `training.error` is raised in the middle of a run."""
     training = SimpleNamespace(error=None, folders=[])
 
@@ -57,9 +56,7 @@ def training(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return training
 
 
-def test_the_end_shows_the_change_the_curves_and_where_to_look(
-    typed: Type, recipe: Path, training: SimpleNamespace
-) -> None:
+def test_the_end_shows_the_change_the_curves_and_where_to_look(typed, recipe, training):
     shown = typed("train", recipe).out
     assert (
         "held out  0.320 [0.237, 0.417] -> 0.610 [0.512, 0.700]; change +0.290 [+0.200, +0.380], "
@@ -72,9 +69,7 @@ def test_the_end_shows_the_change_the_curves_and_where_to_look(
     assert (folder / "plots" / "curves.png").stat().st_size > 5_000
 
 
-def test_the_run_is_named_after_recipe_and_settings(
-    typed: Type, recipe: Path, training: SimpleNamespace
-) -> None:
+def test_the_run_is_named_after_recipe_and_settings(typed, recipe, training):
     typed("train", recipe, "--quiet")
     typed("train", recipe, "run.seed=1", "--quiet")
     typed("train", recipe, "run.name=mine", "--runs", "elsewhere", "--quiet")
@@ -97,9 +92,7 @@ def older_run(name: str, created: str, drop: str = "steps", **changes: object) -
     return folder
 
 
-def test_a_run_older_than_a_setting_is_found_again(
-    typed: Type, recipe: Path, training: SimpleNamespace
-) -> None:
+def test_a_run_older_than_a_setting_is_found_again(typed, recipe, training):
     older_run("small-00000000", "2026-01-01", "rollout.top_k")
     newest = older_run("small-11111111", "2026-01-03", "rollout.top_k")
     older_run("small-22222222", "2026-01-02", "rollout.top_k")
@@ -116,14 +109,14 @@ def test_a_run_older_than_a_setting_is_found_again(
     assert training.folders == [newest]
 
 
-def test_the_folder_of_the_very_config_comes_first(recipe: Path) -> None:
+def test_the_folder_of_the_very_config_comes_first(recipe):
     own = choose_folder(resolve(["small.toml"]))
     older_run(own.name, "2026-01-01", "rollout.top_k")
     older_run("small-11111111", "2026-01-03", "rollout.top_k")
     assert choose_folder(resolve(["small.toml"])) == own
 
 
-def test_a_file_is_typed_as_it_was_given_and_a_shipped_recipe_by_its_name(recipe: Path) -> None:
+def test_a_file_is_typed_as_it_was_given_and_a_shipped_recipe_by_its_name(recipe):
     assert resolve(["small.toml"]).typed == "small.toml"
     assert resolve([str(recipe.absolute())]).typed == str(recipe.absolute())
     assert resolve(["grpo"]).typed == "grpo"
@@ -132,9 +125,7 @@ def test_a_file_is_typed_as_it_was_given_and_a_shipped_recipe_by_its_name(recipe
     assert resolve(["grpo.toml"]).typed == "grpo.toml"
 
 
-def test_bounds_that_cannot_bind_are_warned_about(
-    typed: Type, recipe: Path, training: SimpleNamespace
-) -> None:
+def test_bounds_that_cannot_bind_are_warned_about(typed, recipe, training):
     recipe.write_text(
         f"{RECIPE}\n[policy.trust_region]\nkind = 'function'\npath = 'my.py:bounds'\n"
     )
@@ -143,9 +134,7 @@ def test_bounds_that_cannot_bind_are_warned_about(
     assert line not in typed("train", recipe, "update.epochs=2").err
 
 
-def test_a_finished_run_is_shown_and_again_numbers_the_next(
-    typed: Type, recipe: Path, training: SimpleNamespace
-) -> None:
+def test_a_finished_run_is_shown_and_again_numbers_the_next(typed, recipe, training):
     typed("train", recipe)
     shown = typed("train", recipe)
     assert len(training.folders) == 1
@@ -158,9 +147,7 @@ def test_a_finished_run_is_shown_and_again_numbers_the_next(
         assert training.folders[-1].name == f"{training.folders[0].name}-{number}"
 
 
-def test_again_continues_an_interrupted_repetition(
-    typed: Type, recipe: Path, training: SimpleNamespace
-) -> None:
+def test_again_continues_an_interrupted_repetition(typed, recipe, training):
     typed("train", recipe, "--quiet")
     training.error = KeyboardInterrupt()
     assert typed("train", recipe, "--again").code == 130
@@ -169,7 +156,7 @@ def test_again_continues_an_interrupted_repetition(
     assert training.folders[1] == training.folders[2]
 
 
-def test_ctrl_c_says_which_steps_are_done_again() -> None:
+def test_ctrl_c_says_which_steps_are_done_again():
     stage = SimpleNamespace(
         name="warm_start", steps=60, algorithm=SimpleNamespace(samples_prompts=False)
     )
@@ -181,9 +168,7 @@ def test_ctrl_c_says_which_steps_are_done_again() -> None:
     assert launch.interrupted_after(trainer) == "after 42 of 60 steps of stage 'warm_start'"
 
 
-def test_ctrl_c_says_how_to_continue_and_marks_the_run(
-    typed: Type, recipe: Path, training: SimpleNamespace
-) -> None:
+def test_ctrl_c_says_how_to_continue_and_marks_the_run(typed, recipe, training):
     training.error = KeyboardInterrupt()
     shown = typed("train", recipe, "run.seed=4", "--json")
     assert shown.code == 130
@@ -204,9 +189,7 @@ def test_ctrl_c_says_how_to_continue_and_marks_the_run(
         (GuardTripped("gradient guard: lm_head is nan at step 1.", stage="gradient"), 3),
     ],
 )
-def test_errors_in_the_middle_are_one_line(
-    typed: Type, recipe: Path, training: SimpleNamespace, error: Exception, code: int
-) -> None:
+def test_errors_in_the_middle_are_one_line(typed, recipe, training, error, code):
     training.error = error
     shown = typed("train", recipe, "--json")
     assert shown.code == code
@@ -221,9 +204,7 @@ def test_errors_in_the_middle_are_one_line(
         "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
     ],
 )
-def test_a_full_gpu_is_one_line_and_ends_with_3(
-    typed: Type, recipe: Path, training: SimpleNamespace, text: str
-) -> None:
+def test_a_full_gpu_is_one_line_and_ends_with_3(typed, recipe, training, text):
     training.error = RuntimeError(text)
     shown = typed("train", recipe, "--json")
     assert shown.code == 3
@@ -232,15 +213,13 @@ def test_a_full_gpu_is_one_line_and_ends_with_3(
     assert shown.err.count("\n") == 1
 
 
-def test_a_bug_keeps_its_traceback(typed: Type, recipe: Path, training: SimpleNamespace) -> None:
+def test_a_bug_keeps_its_traceback(typed, recipe, training):
     training.error = ZeroDivisionError("a bug")
     with pytest.raises(ZeroDivisionError):
         typed("train", recipe)
 
 
-def test_json_lines_parse_and_nothing_else_is_printed(
-    typed: Type, recipe: Path, training: SimpleNamespace
-) -> None:
+def test_json_lines_parse_and_nothing_else_is_printed(typed, recipe, training):
     events = [json.loads(line) for line in typed("train", recipe, "--json").out.splitlines()]
     kinds = [event["event"] for event in events]
     assert kinds == ["started", "held_out", "step", "step", "step", "held_out", "saved", "finished"]
@@ -252,18 +231,14 @@ def test_json_lines_parse_and_nothing_else_is_printed(
     assert again["event"] == "already_finished"
 
 
-def test_quiet_prints_the_result_alone(
-    typed: Type, recipe: Path, training: SimpleNamespace
-) -> None:
+def test_quiet_prints_the_result_alone(typed, recipe, training):
     shown = typed("train", recipe, "--quiet")
     assert shown.err == ""
     assert shown.out.count("\n") == 1
     assert shown.out.startswith("held out  0.320 [0.237, 0.417] -> 0.610")
 
 
-def test_print_config_names_every_origin_and_starts_nothing(
-    typed: Type, recipe: Path, training: SimpleNamespace
-) -> None:
+def test_print_config_names_every_origin_and_starts_nothing(typed, recipe, training):
     shown = typed("train", recipe, "optimiser.learning_rate=2e-6", "--print-config")
     assert "steps = 3  # small.toml:3" in shown.out
     assert "learning_rate = 2e-06  # command line" in shown.out
@@ -283,9 +258,7 @@ def test_print_config_names_every_origin_and_starts_nothing(
         (["small.toml", "task.kind=arithmetik"], "Did you mean 'arithmetic'?"),
     ],
 )
-def test_mistakes_get_one_line(
-    typed: Type, recipe: Path, training: SimpleNamespace, words: list[str], message: str
-) -> None:
+def test_mistakes_get_one_line(typed, recipe, training, words, message):
     shown = typed("train", *words)
     assert shown.code == 2
     assert shown.err.count("\n") == 1
@@ -293,12 +266,7 @@ def test_mistakes_get_one_line(
     assert training.folders == []
 
 
-def test_a_reader_that_leaves_ends_no_run(
-    recipe: Path,
-    training: SimpleNamespace,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_reader_that_leaves_ends_no_run(recipe, training, monkeypatch, capsys):
     read, write = os.pipe()
     os.close(read)
     with open(write, "w") as pipe:

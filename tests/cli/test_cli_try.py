@@ -1,12 +1,8 @@
 """`burnish try`: prompts, tokens, rewards and what training would make of them."""
 
-from __future__ import annotations
-
 import time
-from pathlib import Path
 
 import pytest
-from cli_words import Type
 from judge_server import JudgeServer, winner
 
 from burnish.bench.scripted_answers import answer_fields, script_for, scripts_for, wrong_answer
@@ -31,13 +27,13 @@ name = "correct"
 
 
 @pytest.fixture
-def recipe(tmp_path: Path) -> Path:
+def recipe(tmp_path):
     path = tmp_path / "sums.toml"
     path.write_text(RECIPE)
     return path
 
 
-def test_three_prompts_with_three_answers_each(typed: Type, recipe: Path) -> None:
+def test_three_prompts_with_three_answers_each(typed, recipe):
     start = time.process_time()
     shown = typed("try", recipe)
     assert time.process_time() - start < 60  # a second, and what a slow machine needs for torch
@@ -57,16 +53,14 @@ def test_three_prompts_with_three_answers_each(typed: Type, recipe: Path) -> Non
     assert "loss terms at the first update: surrogate 0.0000" in shown.out
 
 
-def test_constant_groups_pull_nothing(typed: Type, recipe: Path) -> None:
+def test_constant_groups_pull_nothing(typed, recipe):
     shown = typed("try", recipe, "rewards.0.kind=regex", "rewards.0.pattern=.*", "--prompts", 1)
     assert shown.err == ""
     rows = [line.split() for line in shown.out.splitlines() if line.startswith("arithmetic/0 ")]
     assert [row[3] for row in rows] == ["+0.000"] * 3
 
 
-def test_a_field_that_the_data_lacks_is_told_before_anything_runs(
-    typed: Type, recipe: Path
-) -> None:
+def test_a_field_that_the_data_lacks_is_told_before_anything_runs(typed, recipe):
     shown = typed("try", recipe, "rewards.0.field=anser")
     assert shown.code == 2
     assert shown.out == ""
@@ -75,8 +69,8 @@ def test_a_field_that_the_data_lacks_is_told_before_anything_runs(
 
 
 def test_data_typed_on_the_command_line_starts_at_the_current_folder(
-    typed: Type, recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    typed, recipe, tmp_path, monkeypatch
+):
     here = tmp_path / "here"
     here.mkdir()
     rows = "\n".join(f'{{"question": "What is {i} + {i}?", "answer": "{2 * i}"}}' for i in range(9))
@@ -95,11 +89,11 @@ def test_data_typed_on_the_command_line_starts_at_the_current_folder(
 @pytest.mark.parametrize(
     ("right", "wrong"), [("7", "8"), ("-1", "0"), ("C", "B"), ("b", "A"), ("x^2", "I do not know.")]
 )
-def test_wrong_answers_have_the_form_of_right_ones(right: str, wrong: str) -> None:
+def test_wrong_answers_have_the_form_of_right_ones(right, wrong):
     assert wrong_answer(right) == wrong
 
 
-def test_ids_of_tasks_are_no_markup(typed: Type, recipe: Path, tmp_path: Path) -> None:
+def test_ids_of_tasks_are_no_markup(typed, recipe, tmp_path):
     row = '{"key": "q[/1]", "question": "What is 1 + 1?", "total": "2", "answer": "9"}\n'
     (tmp_path / "rows.jsonl").write_text(row + row.replace("q[/1]", "q[/2]").replace("1 +", "2 +"))
     recipe.write_text(
@@ -122,18 +116,18 @@ def test_ids_of_tasks_are_no_markup(typed: Type, recipe: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("compared", "right"), [(["value"], "4"), (["absent"], "7"), ([], "7"), (["answers"], "8")]
 )
-def test_right_is_what_the_rewards_compare_with(compared: list[str], right: str) -> None:
+def test_right_is_what_the_rewards_compare_with(compared, right):
     fields = {"solution": "3 + 4 = 7", "answer": "7", "value": "4", "answers": ["8", "7"]}
     task = Task("t", (Message("user", "?"),), fields, labels=("solution", "answer", "value"))
     assert script_for(task, compared)[0].text == right
 
 
-def test_the_first_label_is_right_where_nothing_is_called_answer() -> None:
+def test_the_first_label_is_right_where_nothing_is_called_answer():
     task = Task("t", (Message("user", "?"),), {"key": "B", "note": "x"}, labels=("key", "note"))
     assert [line.text for line in script_for(task)] == ["B", "A", ""]
 
 
-def test_an_experts_answer_is_tried_at_another_prompt_too() -> None:
+def test_an_experts_answer_is_tried_at_another_prompt_too():
     task = Task(
         "t", (Message("user", "?"),), {"demonstration": "so: 7", "answer": "7"}, ("answer",)
     )
@@ -146,13 +140,13 @@ def test_an_experts_answer_is_tried_at_another_prompt_too() -> None:
     assert [line.label for line in same] == ["expert", "label alone", "wrong", "empty"]
 
 
-def test_what_experts_say_is_what_is_compared_with_stands_there_once() -> None:
+def test_what_experts_say_is_what_is_compared_with_stands_there_once():
     task = Task("t", (Message("user", "?"),), {"demonstration": "7", "answer": "7"}, ("answer",))
     assert [line.label for line in script_for(task, ["answer"])] == ["expert", "wrong", "empty"]
 
 
 @pytest.mark.parametrize(("size", "prompts"), [(3, 2), (2, 2), (2, 5)])
-def test_every_prompt_meets_the_next_ones_answer(size: int, prompts: int) -> None:
+def test_every_prompt_meets_the_next_ones_answer(size, prompts):
     rows = [
         Task(f"{n}", (Message("user", f"{n}?"),), {"demonstration": f"say {n}"})
         for n in range(size)
@@ -165,20 +159,20 @@ def test_every_prompt_meets_the_next_ones_answer(size: int, prompts: int) -> Non
     assert [script[1].text for script in scripts] == [*said[1:], said[0]][:prompts]
 
 
-def test_gd2po_shows_an_answer_that_its_filter_drops(typed: Type) -> None:
+def test_gd2po_shows_an_answer_that_its_filter_drops(typed):
     shown = typed("try", "gd2po", "model.path=tiny", "rollout.max_tokens=400", "--prompts", 1)
     rows = [line.split() for line in shown.out.splitlines()]
     kept = {row[1]: row[4] for row in rows if len(row) > 5 and row[0].startswith("tool_calls/")}
     assert kept == {"expert": "yes", "misplaced": "no", "wrong": "yes", "empty": "yes"}
 
 
-def test_the_fields_of_rewards_are_found_inside_combinations() -> None:
+def test_the_fields_of_rewards_are_found_inside_combinations():
     numeric, match = NumericConfig(field="value"), MatchConfig(field="name")
     configs = [GateConfig(hard=TagsConfig(), then=numeric), match]
     assert answer_fields(build_all(configs)) == ["value", "name"]
 
 
-def test_a_task_without_an_answer_gets_some_text() -> None:
+def test_a_task_without_an_answer_gets_some_text():
     lines = script_for(Task("t", (Message("user", "Write a poem."),), {"style": "short"}))
     assert [line.label for line in lines] == ["some text", "empty"]
 
@@ -212,9 +206,7 @@ prompt_usd = 100
 
 
 @pytest.mark.parametrize("command", ["try", "train"])
-def test_the_number_of_judge_calls_is_told_before_anything_is_asked(
-    typed: Type, tmp_path: Path, command: str
-) -> None:
+def test_the_number_of_judge_calls_is_told_before_anything_is_asked(typed, tmp_path, command):
     recipe = tmp_path / "judged.toml"
     with JudgeServer(lambda prompt: winner("Tie")) as server:
         recipe.write_text(JUDGED.format(model=server.model))
@@ -238,9 +230,7 @@ def test_the_number_of_judge_calls_is_told_before_anything_is_asked(
         ("diffusion_policy", ["right: ", "what training would make of these answers"]),
     ],
 )
-def test_recipes_that_learn_otherwise_are_shown_too(
-    typed: Type, name: str, parts: list[str]
-) -> None:
+def test_recipes_that_learn_otherwise_are_shown_too(typed, name, parts):
     shown = typed("try", name)
     assert shown.code == 0, shown.err
     assert shown.out.count("loss mask 0 on all of them") == 3

@@ -1,7 +1,6 @@
 """`burnish convert --to visual`, as people type it."""
 
 import json
-from pathlib import Path
 
 import pytest
 from transformers import AutoModelForImageTextToText
@@ -16,7 +15,7 @@ def said(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, 
     return code, out, err
 
 
-def test_a_decoder_gets_eyes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_decoder_gets_eyes(capsys, tmp_path):
     source, eyes = tiny_model(tmp_path / "tiny"), tmp_path / "eyes"
     words = ("convert", source, eyes, "--to", "visual", "--encoder", "tiny", "--image-size", "96")
     code, out, _ = said(capsys, *words)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from cli_words import Type
@@ -17,7 +16,7 @@ REWARDS = {"rewards.0.kind": "numeric", "rewards.0.weight": 1.0}
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Path:
+def kept(tmp_path):
     """A run of four steps whose one reward is `numeric`."""
     config = {**CONFIG, **REWARDS}
     origins = {**ORIGINS, **dict.fromkeys(REWARDS, "grpo.toml:9")}
@@ -36,7 +35,7 @@ def found(typed: Type, *words: object) -> dict:
     return report
 
 
-def test_a_runs_rewards_are_checked_on_its_stored_answers(typed: Type, kept: Path) -> None:
+def test_a_runs_rewards_are_checked_on_its_stored_answers(typed, kept):
     report = found(typed, "sums-1", "--runs", kept)
     assert (report["groups"], report["responses"]) == (8, 16)
     assert report["source"] == "stored answers of run 'sums-1'"
@@ -51,16 +50,14 @@ def test_a_runs_rewards_are_checked_on_its_stored_answers(typed: Type, kept: Pat
     assert {"latency", "cost", "padding", "empty"} <= report["findings"].keys()
 
 
-def test_steps_and_limit_choose_groups_over_the_whole_run(typed: Type, kept: Path) -> None:
+def test_steps_and_limit_choose_groups_over_the_whole_run(typed, kept):
     assert found(typed, kept / "sums-1", "--step", "1..2")["groups"] == 4
     assert found(typed, "sums", "--runs", kept, "--limit", "4")["groups"] == 4
     done = typed("reward", "check", "sums-1", "--runs", kept, "--step", "9")
     assert (done.code, "has no stored answers of steps 9 to 9" in done.err) == (2, True)
 
 
-def test_another_reward_is_checked_on_the_answers_of_a_run(
-    typed: Type, kept: Path, tmp_path: Path
-) -> None:
+def test_another_reward_is_checked_on_the_answers_of_a_run(typed, kept, tmp_path):
     path = tmp_path / "mine.py"
     path.write_text("def same(text):\n    return 1.0\n\ndef needy(text, colour):\n    return 1.0\n")
     report = found(typed, f"{path}:same", "--data", kept / "sums-1")
@@ -73,7 +70,7 @@ def test_another_reward_is_checked_on_the_answers_of_a_run(
     assert len(done.err.splitlines()) == 1
 
 
-def test_python_checks_a_reward_on_a_run_too(kept: Path) -> None:
+def test_python_checks_a_reward_on_a_run_too(kept):
     run = load_run("sums-1", kept)
     own = run.check_reward()
     assert (own.groups, own.responses) == (8, 16)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_words import Type
 from stored_run import make_sample
 
 from burnish.bench.weigh_rewards import not_followed, reason_of
@@ -56,7 +55,7 @@ def total(points: float, safe: float | None, why: str = "") -> Reward:
     return Reward("total", points, parts=(Reward("points", points), second))
 
 
-def test_a_file_gets_one_table_a_method_and_its_reasons(typed: Type, tmp_path: Path) -> None:
+def test_a_file_gets_one_table_a_method_and_its_reasons(typed, tmp_path):
     shown = typed("reward", "weigh", write(tmp_path / "rows.jsonl", ROWS), *RULE)
     assert (shown.code, shown.err) == (0, "")
     assert "5 answers in 2 groups" in shown.out
@@ -69,7 +68,7 @@ def test_a_file_gets_one_table_a_method_and_its_reasons(typed: Type, tmp_path: P
     assert "  1 x  (the reward gives no reason)" in lines
 
 
-def test_the_json_of_a_file_by_hand(typed: Type, tmp_path: Path) -> None:
+def test_the_json_of_a_file_by_hand(typed, tmp_path):
     rows = [{"group": 1, "rewards": {"a": 0, "b": 1}}, {"group": 1, "rewards": {"a": 10, "b": 0}}]
     shown = typed("reward", "weigh", write(tmp_path / "rows.jsonl", rows), "--json")
     record = json.loads(shown.out)
@@ -80,7 +79,7 @@ def test_the_json_of_a_file_by_hand(typed: Type, tmp_path: Path) -> None:
     assert record["category_shares"] == {}
 
 
-def test_a_run_is_weighed_by_its_own_settings_and_categories(typed: Type, tmp_path: Path) -> None:
+def test_a_run_is_weighed_by_its_own_settings_and_categories(typed, tmp_path):
     first = [total(1, 0), total(0, -1, "red line"), total(2, -1, "red line"), total(3, None)]
     then = [total(5, 0), total(0, -1, "no referral"), total(2, -1), total(3, 0)]
     config = {
@@ -116,7 +115,7 @@ def test_a_run_is_weighed_by_its_own_settings_and_categories(typed: Type, tmp_pa
     assert "red line" not in text
 
 
-def test_rewards_of_weight_zero_are_left_out_and_named(typed: Type, tmp_path: Path) -> None:
+def test_rewards_of_weight_zero_are_left_out_and_named(typed, tmp_path):
     parts = (Reward("points", 1.0), Reward("watched", 5.0, weight=0.0))
     make_run(tmp_path / "one", [[Reward("total", 1.0, parts=parts)] * 4], {})
     shown = typed("reward", "weigh", "one", "--runs", tmp_path)
@@ -126,7 +125,7 @@ def test_rewards_of_weight_zero_are_left_out_and_named(typed: Type, tmp_path: Pa
     assert ["points", "-", "-"] in [line.split() for line in shown.out.splitlines()]
 
 
-def test_the_run_of_the_other_commands_too(typed: Type, runs: Path) -> None:
+def test_the_run_of_the_other_commands_too(typed, runs):
     """Two rewards, and a total that failed whole and so has no parts."""
     shown = typed(
         "reward", "weigh", "grpo-abc", "--runs", runs, "--threshold", "correct=0.5", "--json"
@@ -139,7 +138,7 @@ def test_the_run_of_the_other_commands_too(typed: Type, runs: Path) -> None:
     assert below["causes"] == [{"reason": "compared", "answers": 4, "sample": "train-1-1-2"}]
 
 
-def test_reasons_are_those_of_the_reward_in_its_own_words() -> None:
+def test_reasons_are_those_of_the_reward_in_its_own_words():
     saw = Evidence("rule", "line 2 is empty")
     assert reason_of(Reward("x", 0.0, evidence=(saw,), reason="bad")) == "bad"
     verdict = Verdict("tone", 0.0, reason="rude")
@@ -150,7 +149,7 @@ def test_reasons_are_those_of_the_reward_in_its_own_words() -> None:
     assert reason_of(Reward("x", 0.0)) == ""
 
 
-def test_an_empty_run_and_missing_rewards_are_told_in_one_line(typed: Type, tmp_path: Path) -> None:
+def test_an_empty_run_and_missing_rewards_are_told_in_one_line(typed, tmp_path):
     RunStore.create(tmp_path / "empty", {}, {}, recipe="grpo").close()
     nothing = typed("reward", "weigh", "empty", "--runs", tmp_path)
     assert nothing.code == 2
@@ -171,9 +170,7 @@ def test_an_empty_run_and_missing_rewards_are_told_in_one_line(typed: Type, tmp_
     assert "'safe' has no value in any of 1 answers.\n" in file.err
 
 
-def test_a_misspelt_reward_in_one_row_is_told_with_what_it_costs(
-    typed: Type, tmp_path: Path
-) -> None:
+def test_a_misspelt_reward_in_one_row_is_told_with_what_it_costs(typed, tmp_path):
     rows: list[dict[str, Any]] = [
         {"group": i // 4, "rewards": {"help": i % 3, "safety": i % 4}} for i in range(144)
     ]
@@ -187,9 +184,7 @@ def test_a_misspelt_reward_in_one_row_is_told_with_what_it_costs(
     assert record["rewards"]["safty"]["missing"] == 143
 
 
-def test_asked_for_late_steps_the_weights_are_those_of_the_whole_run(
-    typed: Type, tmp_path: Path
-) -> None:
+def test_asked_for_late_steps_the_weights_are_those_of_the_whole_run(typed, tmp_path):
     steps = [[total(i * step, -i % 2) for i in range(4)] for step in (1, 3, 2)]
     config = {"policy.advantage.kind": "sum_then_normalise", "policy.advantage.scale": "none"}
     make_run(tmp_path / "med", steps, config)
@@ -207,7 +202,7 @@ def test_asked_for_late_steps_the_weights_are_those_of_the_whole_run(
     assert "sums are scaled as in the run: none" in shown
 
 
-def test_what_of_the_recipe_is_not_followed_is_named(typed: Type, tmp_path: Path) -> None:
+def test_what_of_the_recipe_is_not_followed_is_named(typed, tmp_path):
     config = {
         "policy.shaping.0.kind": "overlong_penalty", "policy.shaping.0.limit": 9,
         "policy.shaping.0.buffer": 3, "policy.shaping.1.kind": "reference_frozen",

@@ -1,9 +1,5 @@
 """What goes wrong in a step is stored with the run, whoever looks on, and once."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 from fake_training import FakeTrainer, step_done
 
 from burnish.api.launch import _warnings_kept
@@ -11,7 +7,7 @@ from burnish.api.launch import _warnings_kept
 USELESS = "no useful group: within each prompt all answers got the same reward"
 
 
-def test_a_step_that_is_made_again_warns_once_and_a_stage_is_named(tmp_path: Path) -> None:
+def test_a_step_that_is_made_again_warns_once_and_a_stage_is_named(tmp_path):
     trainer = FakeTrainer(tmp_path / "run")
     with trainer.store as store:
         for _ in range(2):  # the second start of a run makes its last step again

@@ -80,7 +80,7 @@ weight = 3
 
 
 @pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = Path("grpo.toml")
     path.write_text(FILE)
@@ -93,7 +93,7 @@ def mistake(path: Path | None, *words: str) -> str:
     return str(caught.value)
 
 
-def test_defaults_file_and_words_each_leave_their_mark(file: Path) -> None:
+def test_defaults_file_and_words_each_leave_their_mark(file):
     resolved = load(Settings, file, ["optimiser.schedule=cosine", "parts.1.weight=0.25"])
     assert resolved.value == Settings(
         task=Sums(operators=("+", "-")),
@@ -113,7 +113,7 @@ def test_defaults_file_and_words_each_leave_their_mark(file: Path) -> None:
     assert resolved.flat().keys() == resolved.origins.keys()
 
 
-def test_a_table_given_in_part_keeps_the_rest_of_its_default() -> None:
+def test_a_table_given_in_part_keeps_the_rest_of_its_default():
     resolved = load(Settings, None, ["task.kind=sums", "fallback.level=5"])
     assert resolved.value.fallback == Sums(level=5, operators=("-",))
     assert resolved.origins["fallback.kind"] == "default"
@@ -121,7 +121,7 @@ def test_a_table_given_in_part_keeps_the_rest_of_its_default() -> None:
     assert other.value.fallback == FromFile("x")
 
 
-def test_words_reach_into_a_list_that_is_the_default() -> None:
+def test_words_reach_into_a_list_that_is_the_default():
     resolved = load(Settings, None, ["task.kind=sums", "parts.1.weight=2"])
     assert resolved.value.parts == (Part(), Part("format", 2.0))
     assert resolved.origins["parts.1.weight"] == "command line"
@@ -142,17 +142,17 @@ def test_words_reach_into_a_list_that_is_the_default() -> None:
         ('parts=[{name="z"}]', "parts.0.name", "z"),
     ],
 )  # fmt: skip
-def test_words_are_toml_or_else_text(file: Path, word: str, key: str, value: object) -> None:
+def test_words_are_toml_or_else_text(file, word, key, value):
     resolved = load(Settings, file, [word])
     assert resolved.flat()[key] == value
     assert resolved.origins[key] == "command line"
 
 
-def test_the_last_word_wins(file: Path) -> None:
+def test_the_last_word_wins(file):
     assert load(Settings, file, ["steps=5", "steps=6"]).value.steps == 6
 
 
-def test_keys_with_dots_are_quoted(file: Path) -> None:
+def test_keys_with_dots_are_quoted(file):
     words = ["task={kind='file', path='x'}", 'task.fields."a.b"=1', "task.fields.a.b=2"]
     resolved = load(Settings, file, words)
     assert resolved.value.task == FromFile("x", {"a.b": 1, "a": {"b": 2}})
@@ -210,14 +210,14 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("text", "line"), MISTAKES)
-def test_every_mistake_is_one_line_with_its_place(tmp_path: Path, text: str, line: str) -> None:
+def test_every_mistake_is_one_line_with_its_place(tmp_path, text, line):
     path = tmp_path / "a.toml"
     path.write_text(f"task = {{ kind = 'sums' }}\n{text}\n")
     last = 1 + len(text.splitlines())
     assert mistake(path) == f"{path}:{last}: {line}"
 
 
-def test_missing_keys_name_the_table_that_lacks_them(tmp_path: Path) -> None:
+def test_missing_keys_name_the_table_that_lacks_them(tmp_path):
     path = tmp_path / "a.toml"
     path.write_text("steps = 1\n")
     assert mistake(path) == f"{path}: missing key 'task'; expected a table."
@@ -227,7 +227,7 @@ def test_missing_keys_name_the_table_that_lacks_them(tmp_path: Path) -> None:
     assert mistake(path) == f"{path}:1: missing key 'task.path'; expected a text."
 
 
-def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+def test_all_mistakes_are_told_at_once(tmp_path):
     path = tmp_path / "a.toml"
     path.write_text("step = 3\n[task]\nkind = 'sums'\nlevl = 2\n[optimiser]\nlearning_rate = 'x'\n")
     assert mistake(path, "quiet=maybe").splitlines() == [
@@ -238,14 +238,14 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     ]
 
 
-def test_constraints_on_a_whole_list_are_told(tmp_path: Path) -> None:
+def test_constraints_on_a_whole_list_are_told(tmp_path):
     path = tmp_path / "a.toml"
     path.write_text("parts = []\n[task]\nkind = 'sums'\n")
     expected = f"{path}:1: parts is []; expected a list of at least 1 table."
     assert mistake(path) == expected
 
 
-def test_files_that_are_not_there_or_not_toml(file: Path, tmp_path: Path) -> None:
+def test_files_that_are_not_there_or_not_toml(file, tmp_path):
     assert mistake(Path("grop.toml")) == "grop.toml: no such file. Did you mean 'grpo.toml'?"
     assert mistake(Path("x/a.toml")) == "x/a.toml: no such file. Nor is there a folder x."
     assert mistake(Path("zzz.toml")) == "zzz.toml: no such file. Files there: grpo.toml."
@@ -260,7 +260,7 @@ def test_files_that_are_not_there_or_not_toml(file: Path, tmp_path: Path) -> Non
     assert mistake(file) == "grpo.toml: not UTF-8 text (byte 8)."
 
 
-def test_a_rule_across_values_is_told_at_its_table(tmp_path: Path) -> None:
+def test_a_rule_across_values_is_told_at_its_table(tmp_path):
     class Range(Struct, frozen=True):
         low: int = 0
         high: int = 1
@@ -281,7 +281,7 @@ def test_a_rule_across_values_is_told_at_its_table(tmp_path: Path) -> None:
     ]
 
 
-def test_line_numbers_follow_tables_lists_and_long_values() -> None:
+def test_line_numbers_follow_tables_lists_and_long_values():
     text = FILE + '\n[[parts]]\n\n[parts.deep]\nx.y = 1\nz = { w = """\n\n""" }\n[[parts.deep.q]]\n'
     lines = line_numbers(text)
     assert lines["parts",] == 18
@@ -292,7 +292,7 @@ def test_line_numbers_follow_tables_lists_and_long_values() -> None:
     assert lines["parts", 2, "deep", "q", 0] == 32
 
 
-def test_the_hash_follows_values_and_not_their_origin(file: Path) -> None:
+def test_the_hash_follows_values_and_not_their_origin(file):
     one = load(Settings, file)
     two = load(Settings, file, ["steps=4", "limit=inf"])
     three = load(Settings, file, ["steps=5", "optimiser.note=none"])
@@ -307,7 +307,7 @@ def test_the_hash_follows_values_and_not_their_origin(file: Path) -> None:
     assert three.changes(one.flat(), ["optimiser."]) == ["steps: 4 -> 5"]
 
 
-def test_changes_survive_json(file: Path) -> None:
+def test_changes_survive_json(file):
     resolved = load(Settings, file)
     stored = msgspec.json.decode(msgspec.json.encode(resolved.flat()))
     assert resolved.changes(stored) == []
@@ -315,20 +315,20 @@ def test_changes_survive_json(file: Path) -> None:
     assert resolved.changes(stored | {"old": 1}) == ["old: 1 -> absent", "steps: absent -> 4"]
 
 
-def test_a_setting_younger_than_the_stored_config_is_no_change(file: Path) -> None:
+def test_a_setting_younger_than_the_stored_config_is_no_change(file):
     resolved = load(Settings, file)
     young = next(key for key, origin in resolved.origins.items() if origin == "default")
     stored = {key: value for key, value in resolved.flat().items() if key != young}
     assert resolved.changes(stored) == []
 
 
-def test_a_mapping_is_a_source_too() -> None:
+def test_a_mapping_is_a_source_too():
     resolved = load(Settings, {"task": {"kind": "file", "path": "x"}, "parts": [{"weight": 2}]})
     assert resolved.value.parts == (Part(weight=2.0),)
     assert resolved.origins["parts.0.weight"] == "mapping"
 
 
-def test_the_rendered_config_is_toml_with_origins(file: Path) -> None:
+def test_the_rendered_config_is_toml_with_origins(file):
     resolved = load(Settings, file, ["optimiser.warmup=none"])
     text = render(resolved)
     assert text.startswith("steps = 4  # grpo.toml:2\n")

@@ -21,7 +21,7 @@ RECIPE = {
 }
 
 
-def test_files_become_absolute_and_names_stay(tmp_path: Path) -> None:
+def test_files_become_absolute_and_names_stay(tmp_path):
     (tmp_path / "weights").mkdir()
     config = rooted(load(Config, RECIPE).value, tmp_path)
     assert config.model.path == str(tmp_path / "weights")
@@ -34,14 +34,14 @@ def test_files_become_absolute_and_names_stay(tmp_path: Path) -> None:
     assert config.policy.advantage.path == f"{tmp_path}/mine.py:advantage"
 
 
-def test_shipped_models_and_absolute_paths_stay(tmp_path: Path) -> None:
+def test_shipped_models_and_absolute_paths_stay(tmp_path):
     absolute = RECIPE | {"model": {"path": "smollm2"}}
     once = rooted(load(Config, absolute).value, tmp_path)
     assert once.model.path == "smollm2"
     assert rooted(once, Path("/elsewhere")) == once
 
 
-def test_a_rooted_config_reads_back_from_its_text(tmp_path: Path) -> None:
+def test_a_rooted_config_reads_back_from_its_text(tmp_path):
     resolved = load(Config, RECIPE)
     file = tmp_path / "config.toml"
     config = rooted(resolved.value, tmp_path)
@@ -49,7 +49,7 @@ def test_a_rooted_config_reads_back_from_its_text(tmp_path: Path) -> None:
     assert load(Config, file).value == config
 
 
-def test_the_files_and_the_model_of_a_judge(tmp_path: Path) -> None:
+def test_the_files_and_the_model_of_a_judge(tmp_path):
     (tmp_path / "judge").mkdir()
     found = {}
     for model in ("judge", "replay:said.jsonl", "smollm2", "http://127.0.0.1:1/v1#m"):
@@ -65,7 +65,7 @@ def test_the_files_and_the_model_of_a_judge(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_a_critics_folder_becomes_absolute_and_a_shipped_model_stays(tmp_path: Path) -> None:
+def test_a_critics_folder_becomes_absolute_and_a_shipped_model_stays(tmp_path):
     (tmp_path / "rewards").mkdir()
     table = RECIPE | {"policy": {"advantage": "gae", "critic": {"kind": "separate"}}}
     for given, wanted in (("rewards", str(tmp_path / "rewards")), ("tiny", "tiny"), ("", "")):
@@ -76,7 +76,7 @@ def test_a_critics_folder_becomes_absolute_and_a_shipped_model_stays(tmp_path: P
     assert rooted(typed, tmp_path).policy.critic.path == ""
 
 
-def test_an_attribute_of_a_term_is_a_file_of_the_config_or_a_name(tmp_path: Path) -> None:
+def test_an_attribute_of_a_term_is_a_file_of_the_config_or_a_name(tmp_path):
     terms = [
         {"kind": "dir", "name": "own", "attribute": "mine.py:polite"},
         {"kind": "dir", "name": "shipped", "attribute": "length"},

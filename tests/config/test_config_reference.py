@@ -17,12 +17,12 @@ ROOT = Path(__file__).resolve().parents[2]
 KEYS = [key for section in reference.sections() for key in section.keys]
 
 
-def test_every_key_has_a_sentence() -> None:
+def test_every_key_has_a_sentence():
     bare = [key.key for key in KEYS if not key.meaning.endswith((".", "?"))]
     assert bare == []
 
 
-def test_every_key_of_the_schema_is_there() -> None:
+def test_every_key_of_the_schema_is_there():
     known = {key.key.replace(".N", "") for key in KEYS}
     places = {key.key.replace(".N", ""): key.elsewhere.replace(".N", "") for key in KEYS}
     for key, _ in shapes.annotated_keys(Config):
@@ -33,7 +33,7 @@ def test_every_key_of_the_schema_is_there() -> None:
             home = places[dotted] or dotted
 
 
-def test_every_default_is_accepted_where_it_stands() -> None:
+def test_every_default_is_accepted_where_it_stands():
     (key,) = reference.find("optimiser.learning_rate")
     assert (key.type, key.default) == ("a number from 0 to 10", "1e-05")
     (key,) = reference.find("policy.advantage.eps")
@@ -43,7 +43,7 @@ def test_every_default_is_accepted_where_it_stands() -> None:
     assert key.type == "a whole number from 1 to 6 or none"
 
 
-def test_the_page_is_fresh() -> None:
+def test_the_page_is_fresh():
     spec = importlib.util.spec_from_file_location("make_config", ROOT / "docs" / "make_config.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -55,7 +55,7 @@ def test_the_page_is_fresh() -> None:
         assert not key.elsewhere or module.anchor(key.elsewhere) in anchors
 
 
-def test_the_same_words_have_one_order() -> None:
+def test_the_same_words_have_one_order():
     """Python keeps one `Literal` for equal sets of words: the first that is imported.
 
     With two orders in the code, what the page says depends on what was imported before.
@@ -83,12 +83,12 @@ def test_the_same_words_have_one_order() -> None:
         ("stages.0.optimiser", "Decoupled weight decay"),
     ],
 )
-def test_the_command_says_it(capsys: pytest.CaptureFixture[str], typed: str, said: str) -> None:
+def test_the_command_says_it(capsys, typed, said):
     assert run(["config", *filter(None, [typed])]) == 0
     assert said in " ".join(capsys.readouterr().out.split(" "))
 
 
-def test_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_as_json(capsys):
     assert run(["config", "rollout.samples", "--json"]) == 0
     (row,) = map(json.loads, capsys.readouterr().out.splitlines())
     assert row["key"] == "rollout.samples"

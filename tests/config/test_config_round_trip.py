@@ -109,7 +109,7 @@ SECTIONS = st.fixed_dictionaries(
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
 )  # fmt: skip
 @given(plain=SECTIONS)
-def test_a_rendered_config_loads_back_the_same(plain: dict[str, Any]) -> None:
+def test_a_rendered_config_loads_back_the_same(plain):
     resolved = load(Sections, plain)
     assert resolved.value == msgspec.convert(plain, Sections)
     assert resolved.flat().keys() == resolved.origins.keys()
@@ -125,7 +125,7 @@ def test_a_rendered_config_loads_back_the_same(plain: dict[str, Any]) -> None:
     assert all(origin.startswith(str(path)) for origin in again.origins.values())
 
 
-def test_words_reach_into_the_pieces_of_the_real_schema() -> None:
+def test_words_reach_into_the_pieces_of_the_real_schema():
     resolved = load(
         schema.Config,
         {"task": {"kind": "arithmetic"}, "rewards": [{"kind": "numeric"}]},

@@ -33,7 +33,7 @@ shaping = [{ kind = "overlong_penalty", limit = 16, buffer = 4 }]
 
 
 @pytest.fixture
-def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def recipe(tmp_path, monkeypatch):
     """A recipe in one folder, and a person in another."""
     for name in ("shipped", "mine"):
         (tmp_path / name).mkdir()
@@ -70,15 +70,13 @@ def mistake(recipe: Path, *words: str) -> str:
         ),
     ],
 )
-def test_a_typed_path_starts_at_your_folder(
-    recipe: Path, words: list[str], key: str, path: str
-) -> None:
+def test_a_typed_path_starts_at_your_folder(recipe, words, key, path):
     resolved = resolve([str(recipe), *words]).resolved
     assert resolved.flat()[key] == str(Path.cwd() / path)
     assert resolved.origins[key] == "command line"
 
 
-def test_a_path_of_the_file_an_installed_name_and_free_keys_stay(recipe: Path) -> None:
+def test_a_path_of_the_file_an_installed_name_and_free_keys_stay(recipe):
     words = ["policy.select={kind='function',path='package.module:f'}", "task.options.path=a/b"]
     flat = resolve([str(recipe), *words]).resolved.flat()
     assert flat["task.path"] == "tasks.py:make"
@@ -86,7 +84,7 @@ def test_a_path_of_the_file_an_installed_name_and_free_keys_stay(recipe: Path) -
     assert flat["task.options.path"] == "a/b"
 
 
-def test_a_typed_model_is_a_folder_of_yours_or_a_name(recipe: Path) -> None:
+def test_a_typed_model_is_a_folder_of_yours_or_a_name(recipe):
     for name in ("weights", "smollm2"):
         Path(name).mkdir()
     for word in ("model.path={}", "model={{path='{}'}}"):
@@ -94,14 +92,14 @@ def test_a_typed_model_is_a_folder_of_yours_or_a_name(recipe: Path) -> None:
         assert [f.value.model.path for f in found] == [str(Path.cwd() / "weights"), "smollm2"]
 
 
-def test_a_message_shows_the_word_as_it_was_typed(recipe: Path) -> None:
+def test_a_message_shows_the_word_as_it_was_typed(recipe):
     from_here = partial(typed_value, root=Path.cwd())
     with pytest.raises(UserError, match=r"^command line, 'policy\.select\.path=a\.py:f': unknown"):
         load(Config, recipe, ["policy.select.path=a.py:f"], from_here)
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_a_typed_kind_drops_what_only_the_old_kind_knew(recipe: Path, turned: bool) -> None:
+def test_a_typed_kind_drops_what_only_the_old_kind_knew(recipe, turned):
     words = ["policy.trust_region.kind=function", "policy.trust_region.path=a.py:f"]
     resolved = load(Config, recipe, words[::-1] if turned else words)
     region = {k: v for k, v in resolved.flat().items() if k.startswith("policy.trust_region.")}
@@ -112,24 +110,24 @@ def test_a_typed_kind_drops_what_only_the_old_kind_knew(recipe: Path, turned: bo
     }
 
 
-def test_keys_that_both_kinds_know_stay(recipe: Path) -> None:
+def test_keys_that_both_kinds_know_stay(recipe):
     flat = load(Config, recipe, ["policy.trust_region.kind=elastic"]).flat()
     assert (flat["policy.trust_region.low"], flat["policy.trust_region.high"]) == (0.1, 0.2)
 
 
-def test_the_kind_of_a_list_entry_is_swapped_too(recipe: Path) -> None:
+def test_the_kind_of_a_list_entry_is_swapped_too(recipe):
     flat = load(Config, recipe, ["rewards.1.kind=function", "rewards.1.path=a.py:f"]).flat()
     assert (flat["rewards.1.kind"], flat["rewards.1.weight"]) == ("function", 0.5)
     assert "rewards.1.tags" not in flat
     assert flat["rewards.0.name"] == "right"
 
 
-def test_a_kind_typed_twice_still_replaces_that_of_the_file(recipe: Path) -> None:
+def test_a_kind_typed_twice_still_replaces_that_of_the_file(recipe):
     words = ["policy.select.kind=skew", "policy.select.kind=all"]
     assert load(Config, recipe, words).flat()["policy.select.kind"] == "all"
 
 
-def test_a_swap_of_the_default_kind_drops_its_keys(recipe: Path) -> None:
+def test_a_swap_of_the_default_kind_drops_its_keys(recipe):
     text = RECIPE.replace('kind = "static", ', "").replace('kind = "snr_conflict", tau', "taau")
     recipe.write_text(text)
     words = ["policy.trust_region.kind=function", "policy.trust_region.path=a.py:f"]
@@ -189,9 +187,7 @@ def test_a_swap_of_the_default_kind_drops_its_keys(recipe: Path) -> None:
         ),
     ],
 )
-def test_a_mistake_of_the_words_is_told_at_the_words(
-    recipe: Path, words: list[str], line: str
-) -> None:
+def test_a_mistake_of_the_words_is_told_at_the_words(recipe, words, line):
     assert mistake(recipe, *words) == line
 
 
@@ -221,14 +217,12 @@ def test_a_mistake_of_the_words_is_told_at_the_words(
         ),
     ],
 )  # fmt: skip
-def test_a_mistake_of_the_file_is_told_at_its_line(
-    recipe: Path, good: str, bad: str, words: list[str], line: str
-) -> None:
+def test_a_mistake_of_the_file_is_told_at_its_line(recipe, good, bad, words, line):
     recipe.write_text(RECIPE.replace(good, bad))
     assert mistake(recipe, *words) == line
 
 
-def test_a_model_without_a_name_is_not_the_working_folder(recipe: Path) -> None:
+def test_a_model_without_a_name_is_not_the_working_folder(recipe):
     line = r"^command line, 'model\.path=': model\.path is \"\"; expected a text that is not empty"
     with pytest.raises(UserError, match=line):
         resolve([str(recipe), "model.path="])

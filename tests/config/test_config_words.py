@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,12 +49,12 @@ def outcome(word: str) -> Any:
 
 
 @pytest.mark.parametrize("word", WORDS)
-def test_a_bare_word_is_the_long_spelling(word: str) -> None:
+def test_a_bare_word_is_the_long_spelling(word):
     assert outcome(word) == outcome(WORDS[word])
 
 
 @pytest.mark.parametrize("word", [w for w in WORDS if "=[" not in w and w.count(".") < 2])
-def test_a_recipe_file_takes_the_same_words(tmp_path: Path, word: str) -> None:
+def test_a_recipe_file_takes_the_same_words(tmp_path, word):
     key, _, text = word.partition("=")
     if "0" in key:
         return
@@ -74,7 +73,7 @@ def test_a_recipe_file_takes_the_same_words(tmp_path: Path, word: str) -> None:
     assert loaded("a.toml") == loaded("b.toml", word)
 
 
-def test_python_takes_words() -> None:
+def test_python_takes_words():
     config = burnish.Config.load(
         "tiny", policy={"aggregate": "token-mean", "advantage": "raw", "auxiliary": "kl"},
         trackers="mlflow", task="arithmetic",
@@ -86,7 +85,7 @@ def test_python_takes_words() -> None:
     assert config.replace(policy={"auxiliary": ["kl"]}).policy.auxiliary == (components.KL(),)
 
 
-def test_a_word_changes_the_kind_and_keeps_what_both_kinds_know(tmp_path: Path) -> None:
+def test_a_word_changes_the_kind_and_keeps_what_both_kinds_know(tmp_path):
     (tmp_path / "a.toml").write_text(
         HEAD + "[policy.advantage]\nkind = 'sum_then_normalise'\nscale = 'none'\neps = 0.5\n"
     )
@@ -94,7 +93,7 @@ def test_a_word_changes_the_kind_and_keeps_what_both_kinds_know(tmp_path: Path) 
     assert value.policy.advantage == components.NormaliseThenSum(eps=0.5)
 
 
-def test_keys_may_follow_a_word(tmp_path: Path) -> None:
+def test_keys_may_follow_a_word(tmp_path):
     (tmp_path / "a.toml").write_text(HEAD + "[policy]\nadvantage = 'gdpo'\n")
     words = ["policy.advantage.eps=0.5"]
     assert load(Config, tmp_path / "a.toml", words).value.policy.advantage.eps == 0.5
@@ -105,9 +104,7 @@ def test_keys_may_follow_a_word(tmp_path: Path) -> None:
     assert load(Config, tmp_path / "a.toml", words).value.model.lora.rank == 4
 
 
-def test_a_function_is_named_by_its_path_from_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_function_is_named_by_its_path_from_here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (reward,) = resolve(["grpo", "rewards=mine.py:brief"]).resolved.value.rewards
     assert (reward.kind if hasattr(reward, "kind") else "function", reward.path) == (

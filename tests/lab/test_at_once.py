@@ -10,7 +10,7 @@ from lab.at_once import at_once
 from burnish.lm.hardware import GPU_SHARE
 
 
-def test_two_at_a_time_give_what_one_by_one_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_at_a_time_give_what_one_by_one_gives(monkeypatch):
     monkeypatch.setenv(GPU_SHARE, "0.5")
     calls = [(1, 2), (3, 4), (5, 6)]
     alone = list(at_once(operator.add, calls, 1))
@@ -19,7 +19,7 @@ def test_two_at_a_time_give_what_one_by_one_gives(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_a_run_that_fails_is_not_passed_over(jobs: int) -> None:
+def test_a_run_that_fails_is_not_passed_over(jobs):
     found: list[float] = []
     with pytest.raises(ZeroDivisionError):
         found.extend(at_once(operator.truediv, [(4, 2), (1, 0), (6, 2)], jobs))

@@ -1,7 +1,6 @@
 """The studies of ATP-Bench: the simulation's order, function calls by code, and the arms."""
 
 import json
-from pathlib import Path
 
 import anyio
 import pyarrow as pa
@@ -11,7 +10,7 @@ from lab.atp import function_calls, simulation
 from burnish.records import Message, Response, Task
 
 
-def test_three_roles_see_more_than_one_of_them_and_the_table_is_written(tmp_path: Path):
+def test_three_roles_see_more_than_one_of_them_and_the_table_is_written(tmp_path):
     simulation.main(seeds=(0,), responses=400, place=tmp_path)
     found = simulation.correlations(0, 400)
     for error in simulation.ERRORS:
@@ -21,7 +20,7 @@ def test_three_roles_see_more_than_one_of_them_and_the_table_is_written(tmp_path
     assert falls["three roles, error 0.2"] > falls["precision alone, error 0.2"]
 
 
-def test_spoilt_function_calls_come_out_as_they_were_spoilt(tmp_path: Path):
+def test_spoilt_function_calls_come_out_as_they_were_spoilt(tmp_path):
     truth = [{"gcd": {"a": [12], "b": [18, 6], "c": ["", 1]}}, {"f": {}}]
     for name in function_calls.FILES:
         want = None if name == "irrelevance" else truth

@@ -1,9 +1,5 @@
 """Studies of the audio tokenizer: packed sounds, tables that go on where they were."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -16,7 +12,7 @@ from burnish.models.audio_tokenizer import new_tokenizer, open_speech_folder, sa
 from burnish.models.audio_tokenizer.spelling import ALPHABET
 
 
-def test_packed_sounds_come_back_within_twelve_bits(tmp_path: Path) -> None:
+def test_packed_sounds_come_back_within_twelve_bits(tmp_path):
     rng = np.random.default_rng(0)
     waves = [np.clip(rng.normal(0, 0.4, size), -1, 1).astype(np.float32) for size in (1, 500, 77)]
     sets = {
@@ -34,7 +30,7 @@ def test_packed_sounds_come_back_within_twelve_bits(tmp_path: Path) -> None:
     )
 
 
-def test_spectra_of_packed_sounds_keep_their_signal_and_voices(tmp_path: Path) -> None:
+def test_spectra_of_packed_sounds_keep_their_signal_and_voices(tmp_path):
     time = np.arange(5000) / 16_000
     wave = (0.4 * np.sin(2 * np.pi * 220 * time) * np.hanning(5000)).astype(np.float32)
     items = [Item("x", wave, "a tone", {"voice": "hibari"}), Item("y", wave[:1])]
@@ -48,7 +44,7 @@ def test_spectra_of_packed_sounds_keep_their_signal_and_voices(tmp_path: Path) -
     assert 10 * np.log10((wave**2).sum() / (error**2).sum()) > 20
 
 
-def test_speech_trains_on_whole_patches_and_its_engine_is_read_again(tmp_path: Path) -> None:
+def test_speech_trains_on_whole_patches_and_its_engine_is_read_again(tmp_path):
     tokenizer = new_tokenizer(
         sampling_rate=16_000, n_fft=640, frame_hop=320, strides=[2], hidden_size=8, latent_size=4
     )

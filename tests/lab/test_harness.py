@@ -38,7 +38,7 @@ def quick_run(command, *, stdout, stderr, env, timeout):
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory) -> Done:
+def done(tmp_path_factory):
     home = tmp_path_factory.mktemp("studies")
     quick = SimpleNamespace(**{**vars(subprocess), "run": quick_run})
     with pytest.MonkeyPatch.context() as patch:

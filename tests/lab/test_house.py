@@ -1,7 +1,6 @@
 """Ceilings of rooms: a figure over one fails and is named; lowering never raises."""
 
 import tomllib
-from pathlib import Path
 
 import pytest
 from lab.house import main
@@ -21,7 +20,7 @@ lab = { lines = 0, nodes = 1 }
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Path:
+def house(tmp_path):
     files = {
         "src/burnish/__init__.py": ONE_NODE, "src/burnish/policy/__init__.py": ONE_NODE,
         "src/burnish/policy/deep/etr.py": THREE_NODES, "tests/test_etr.py": THREE_NODES,
@@ -33,9 +32,7 @@ def house(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_room_over_its_ceiling_fails_with_its_figure(
-    house: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_room_over_its_ceiling_fails_with_its_figure(house, capsys):
     assert main([], house) == 1
     assert capsys.readouterr().out == "policy: 4 nodes, ceiling 2\n"
     (house / "src/burnish/policy/deep/etr.py").write_text("")
@@ -46,7 +43,7 @@ def test_a_room_over_its_ceiling_fails_with_its_figure(
     assert "speech: 1 lines, ceiling 0\n" in capsys.readouterr().out
 
 
-def test_lowering_takes_the_lower_of_figure_and_ceiling(house: Path) -> None:
+def test_lowering_takes_the_lower_of_figure_and_ceiling(house):
     assert main(["--lower"], house) == 1
     tables = tomllib.loads((house / "pyproject.toml").read_text())["tool"]
     assert tables == {

@@ -22,7 +22,7 @@ def played(text: str, claims: list[tuple[str, list[str | None]]], facts: dict[st
     return task, Trajectory("t.0", "t", "t.solver", (), text, role="solver", info=info)
 
 
-def test_the_oracle_counts_what_stands_against_the_passages() -> None:
+def test_the_oracle_counts_what_stands_against_the_passages():
     known = prior("Arlen", "wells")
     facts = {"wells": known + 1, "parks": prior("Arlen", "parks"), "inns": 5}
     text = f"Arlen has {known} wells, {facts['parks']} parks and 5 inns."

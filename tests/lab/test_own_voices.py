@@ -1,9 +1,6 @@
 """The study of one's own voices: its strings of digits, and how words are counted."""
 
-from __future__ import annotations
-
 import io
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +11,7 @@ soundfile = pytest.importorskip("soundfile")
 
 
 @pytest.fixture
-def digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def digits(tmp_path, monkeypatch):
     """Two digits of two speakers; a digit's level says which one it is."""
     import pyarrow.parquet as pq
 
@@ -29,7 +26,7 @@ def digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_word_that_is_heard_a_hundred_times_counts_as_wrong_once_a_word() -> None:
+def test_a_word_that_is_heard_a_hundred_times_counts_as_wrong_once_a_word():
     row = own_voices._row(
         "x", ["One two three.", "Four five six."], ["one " * 100, "four five six"]
     )

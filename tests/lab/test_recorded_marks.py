@@ -25,7 +25,7 @@ def opened(text: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def rows() -> list[tuple[float, list[PointsItem]]]:
+def rows():
     if not FILE.is_file():
         pytest.skip("shared data 'healthbench_sample' is not here")
     parquet = pytest.importorskip("pyarrow.parquet")
@@ -39,14 +39,14 @@ def rows() -> list[tuple[float, list[PointsItem]]]:
     return found
 
 
-def test_recorded_scores_are_reproduced_from_marks_and_points(rows) -> None:
+def test_recorded_scores_are_reproduced_from_marks_and_points(rows):
     assert len(rows) == 70
     assert sum(len(items) for _, items in rows) == 816
     for recorded, items in rows:
         assert points_score(items) == pytest.approx(recorded, abs=5e-11)
 
 
-def test_tiers_and_truncation_lower_the_scores(rows) -> None:
+def test_tiers_and_truncation_lower_the_scores(rows):
     everything = [tiered(items) for _, items in rows]
     plain = [score(items) for items in everything]
     cut = [explain(items, truncation=True) for items in everything]
@@ -57,7 +57,7 @@ def test_tiers_and_truncation_lower_the_scores(rows) -> None:
     assert all(a.score <= b + 1e-12 for a, b in zip(cut, plain, strict=True))
 
 
-def test_points_by_hand() -> None:
+def test_points_by_hand():
     assert [tier_of(p).value for p in (10, 8, 7, 5, 4, 1, -1)] == [
         "essential", "essential", "important", "important", "highlight", "highlight", "pitfall",
     ]  # fmt: skip

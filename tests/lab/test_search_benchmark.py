@@ -1,7 +1,5 @@
 """The benchmark of search: its measure by hand, and a small run of every engine that is there."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import math
@@ -24,7 +22,7 @@ def search():
     return module
 
 
-def test_ndcg_by_hand(search) -> None:
+def test_ndcg_by_hand(search):
     gains = {"a": 3.0, "b": 1.0}
     assert search.ndcg(["a", "b"], gains) == 1.0
     assert search.ndcg(["x", "a"], gains) == pytest.approx(
@@ -34,7 +32,7 @@ def test_ndcg_by_hand(search) -> None:
     assert search.ndcg(["x", "a"], gains, k=1) == 0.0
 
 
-def test_the_engines_find_the_same_passage(search, tmp_path) -> None:
+def test_the_engines_find_the_same_passage(search, tmp_path):
     file, queries = tmp_path / "p.jsonl", tmp_path / "q.json"
     rows = [{"id": str(n), "text": f"word{n} and some others here"} for n in range(20)]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))

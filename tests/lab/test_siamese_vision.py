@@ -18,7 +18,7 @@ from burnish.models.siamesenorm import siamese_dit_block
 SMALL = {"image": 8, "patch": 4, "size": 16, "layers": 2, "heads": 2}
 
 
-def test_drop_path_takes_an_update_from_both_streams_or_from_none() -> None:
+def test_drop_path_takes_an_update_from_both_streams_or_from_none():
     torch.manual_seed(3)
     model = VisionTransformer(**SMALL, drop_path=0.5).train()
     seen: list[tuple[torch.Tensor, ...]] = []
@@ -42,7 +42,7 @@ def test_drop_path_takes_an_update_from_both_streams_or_from_none() -> None:
     assert not bool((seen[1][0].abs().sum((1, 2)) == 0).any())
 
 
-def test_a_new_diffusion_transformer_leaves_y_and_its_block_is_the_function() -> None:
+def test_a_new_diffusion_transformer_leaves_y_and_its_block_is_the_function():
     torch.manual_seed(4)
     model = DiffusionTransformer(**SMALL)
     h, condition = torch.randn(2, 4, 16), torch.randn(2, 16)
@@ -65,7 +65,7 @@ def test_a_new_diffusion_transformer_leaves_y_and_its_block_is_the_function() ->
     torch.testing.assert_close(y, expected.Y)
 
 
-def test_flow_matching_learns_shapes() -> None:
+def test_flow_matching_learns_shapes():
     torch.manual_seed(5)
     model = DiffusionTransformer(**SMALL | {"size": 32})
     generator = torch.Generator().manual_seed(6)
@@ -90,7 +90,7 @@ def test_flow_matching_learns_shapes() -> None:
     torch.testing.assert_close(straight, images)
 
 
-def test_flow_matching_has_its_values() -> None:
+def test_flow_matching_has_its_values():
     model = DiffusionTransformer(image=4, patch=2, size=8, layers=1, heads=2)
     with torch.no_grad():
         for number, weight in enumerate(model.parameters()):

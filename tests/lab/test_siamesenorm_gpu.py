@@ -1,15 +1,11 @@
 """The GPU study of SiameseNorm: its table goes on where it was, and counts what failed."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 import torch
 from lab.siamesenorm import gpu
 
 
-def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
+def test_rows_are_read_as_they_were_written(tmp_path):
     cells = gpu.TINY.cells()
     rows = {cells[0]: gpu.Found("ok", step_ms=1.5), cells[-1]: gpu.Found("diverged")}
     file = tmp_path / "gpu.csv"
@@ -20,14 +16,14 @@ def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert gpu.read_rows(file) == rows
 
 
-def test_diverged_trainings_have_no_loss_and_are_counted() -> None:
+def test_diverged_trainings_have_no_loss_and_are_counted():
     cells = [gpu.Cell("text", "pre", 24, 1e-3, 0, seed) for seed in range(2)]
     table = gpu.report({cells[0]: gpu.Found("ok", 2.0), cells[1]: gpu.Found("diverged")})
     assert table.splitlines()[-1].startswith("| text | 24 | pre | 0.001 | 0 | 2 | 2.000 |")
     assert "| 0 | 1 | - | - |" in table
 
 
-def test_held_out_sums_are_not_trained_on() -> None:
+def test_held_out_sums_are_not_trained_on():
     text = gpu.make_text(None)
     trained = set(bytes(text.sums.tolist()).decode().split("\n"))
     assert text.held_sums
@@ -35,7 +31,7 @@ def test_held_out_sums_are_not_trained_on() -> None:
 
 
 @pytest.mark.parametrize("arm", list(gpu.ARMS))
-def test_the_decoder_and_the_model_of_transformers_are_one_function(arm: str) -> None:
+def test_the_decoder_and_the_model_of_transformers_are_one_function(arm):
     ids = torch.randint(0, 256, (2, 16), generator=torch.Generator().manual_seed(0))
     theirs = gpu.TINY._replace(is_transformers=True)
     with torch.no_grad():

@@ -24,7 +24,7 @@ def need(*names: str) -> None:
         pytest.skip(f"shared data {', '.join(missing)} is not here")
 
 
-def test_a_tally_and_its_interval() -> None:
+def test_a_tally_and_its_interval():
     found = tally([1.0, 1.0, -1.0, 0.0, None])
     assert (found.right, found.wrong, found.open) == (2, 1, 2)
     assert (found.accuracy, found.decided) == (0.4, 0.6)
@@ -32,7 +32,7 @@ def test_a_tally_and_its_interval() -> None:
     assert (round(low, 4), round(high, 4)) == (0.4038, 0.5962)
 
 
-def test_a_reference_verifier_decides_most_of_judgebench_and_is_right() -> None:
+def test_a_reference_verifier_decides_most_of_judgebench_and_is_right():
     need("judgebench")
     pairs = load_judgebench()[::4]
     skill = load_skill(HOME / "skills" / "reference_answers")
@@ -42,7 +42,7 @@ def test_a_reference_verifier_decides_most_of_judgebench_and_is_right() -> None:
     assert found.accuracy_of_decided > 0.9
 
 
-def test_ifeval_pairs_differ_in_exactly_one_demand() -> None:
+def test_ifeval_pairs_differ_in_exactly_one_demand():
     need("ifeval")
     pairs, left_out = load_ifeval()
     assert len(pairs) + left_out == 400
@@ -55,7 +55,7 @@ def test_ifeval_pairs_differ_in_exactly_one_demand() -> None:
         assert lost == [broken]
 
 
-def test_the_fair_judge_reads_demands_from_the_request() -> None:
+def test_the_fair_judge_reads_demands_from_the_request():
     need("ifeval")
     pairs, _ = load_ifeval()
     skill = load_skill(HOME / "skills" / "stated_demands")
@@ -64,7 +64,7 @@ def test_the_fair_judge_reads_demands_from_the_request() -> None:
     assert found.decided > 0.5
 
 
-def test_recorded_judges_of_llmbar_are_read_by_output_and_not_by_place() -> None:
+def test_recorded_judges_of_llmbar_are_read_by_output_and_not_by_place():
     need("llmbar", "recorded_judges")
     recorded = load_llmbar()
     assert len(recorded) == 12
@@ -73,7 +73,7 @@ def test_recorded_judges_of_llmbar_are_read_by_output_and_not_by_place() -> None
     assert sum(one == two for one, two in pairs.values()) / 290 > 0.85
 
 
-def test_masking_beats_a_made_up_half() -> None:
+def test_masking_beats_a_made_up_half():
     (toy,) = [toy for toy in TOYS if toy.name.endswith("provoked")]
     arms = {arm.name: arm for arm in toy.arms}
     masked = run_toy(toy, arms["failures masked"], 0, 30).row

@@ -1,11 +1,9 @@
 """The studies of search self-play, made small: they run, repeat, and measure what they say."""
 
-from __future__ import annotations
-
 from lab.ssp import dynamics, noise
 
 
-def test_noise_lets_fewer_ambiguous_questions_pass_and_costs_an_exact_reader_nothing() -> None:
+def test_noise_lets_fewer_ambiguous_questions_pass_and_costs_an_exact_reader_nothing():
     found = noise.measured(seed=0, count=80, ambiguous=0.5)
     assert found == noise.measured(seed=0, count=80, ambiguous=0.5)
     assert set(found) == {(name, blocks) for name in noise.READERS for blocks in noise.NOISE}
@@ -15,7 +13,7 @@ def test_noise_lets_fewer_ambiguous_questions_pass_and_costs_an_exact_reader_not
         assert found["every", blocks][0] >= found["first", blocks][0]
 
 
-def test_the_game_repeats_itself_and_a_fixed_proposer_stays_fixed() -> None:
+def test_the_game_repeats_itself_and_a_fixed_proposer_stays_fixed():
     one = dynamics.played("co-evolution", 0, 12, 0.5)
     assert one == dynamics.played("co-evolution", 0, 12, 0.5)
     assert one[-1]["accuracy"] > one[0]["accuracy"]

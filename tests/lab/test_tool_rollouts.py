@@ -1,14 +1,11 @@
 """The benchmark of rollouts with a slow tool runs, and compares three ways."""
 
-from __future__ import annotations
-
 import sys
 
-import pytest
 import tool_rollouts
 
 
-def test_a_small_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_small_run(monkeypatch, capsys):
     words = ["--episodes", "2", "--turns", "2", "--tokens", "3", "--tool-ms", "1", "--repeats", "1"]
     monkeypatch.setattr(sys, "argv", ["tool_rollouts.py", *words])
     tool_rollouts.main()

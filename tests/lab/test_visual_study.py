@@ -17,13 +17,13 @@ from burnish.tasks import Asked
 
 
 @pytest.fixture(scope="module")
-def eyes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
+def eyes(tmp_path_factory):
     root = tmp_path_factory.mktemp("study")
     model = new_visual(root / "eyes", tiny_model(root / "decoder"), encoder="tiny")
     return model, AutoTokenizer.from_pretrained(root / "eyes")
 
 
-def test_majority_by_question_then_kind() -> None:
+def test_majority_by_question_then_kind():
     none: Any = None
     seen = [
         Asked("colour", "a?", "red"),
@@ -35,9 +35,7 @@ def test_majority_by_question_then_kind() -> None:
     assert measure.majority(drawn, ["scenes"] * 3, asked) == ["blue", "red", ""]
 
 
-def test_trial_stops_and_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_trial_stops_and_goes_on(tmp_path, monkeypatch, capsys):
     """A run that is stopped behind a checkpoint ends with the figures of one that is not."""
     monkeypatch.setattr(describe, "SAVE_EVERY", 1)
     monkeypatch.setenv("BURNISH_CACHE", str(tmp_path / "cache"))
@@ -74,7 +72,7 @@ def test_trial_stops_and_goes_on(
     assert "| all questions |" in (tmp_path / "tiny_all.md").read_text()
 
 
-def test_probe_reads_what_is_there() -> None:
+def test_probe_reads_what_is_there():
     """With a Gram matrix of one-hot classes all is read, with another order nothing."""
     classes = [n % 4 for n in range(80)]
     codes = torch.nn.functional.one_hot(torch.tensor(classes), 4).float()

@@ -1,7 +1,5 @@
 """Support by passages: worked values, the passages as evidence, a source that changes."""
 
-from __future__ import annotations
-
 import json
 import math
 
@@ -22,7 +20,7 @@ def source(tmp_path, monkeypatch):
     return path
 
 
-def test_support_by_hand(source) -> None:
+def test_support_by_hand(source):
     scorer = build(SupportConfig(source=source.name), base=source.parent)
     # Of two passages one holds "lamp", both hold "has", none holds "wings".
     lamp, has, wings = (math.log(1 + (2 - n + 0.5) / (n + 0.5)) for n in (1, 2, 0))
@@ -39,12 +37,12 @@ def test_support_by_hand(source) -> None:
     assert len(both.evidence) == 2
 
 
-def test_no_words_are_no_support(source) -> None:
+def test_no_words_are_no_support(source):
     scorer = build(SupportConfig(source=str(source)))
     assert values(score(scorer, a_task(), "", "?!\n...")) == [0.0, 0.0]
 
 
-def test_a_lone_letter_is_no_word_to_look_up(tmp_path, monkeypatch) -> None:
+def test_a_lone_letter_is_no_word_to_look_up(tmp_path, monkeypatch):
     monkeypatch.setenv("BURNISH_CACHE", str(tmp_path / "cache"))
     path = tmp_path / "texts.jsonl"
     path.write_text(json.dumps({"id": "x", "text": "a lamp I have, 7 volts"}) + "\n")
@@ -52,13 +50,13 @@ def test_a_lone_letter_is_no_word_to_look_up(tmp_path, monkeypatch) -> None:
     assert values(score(scorer, a_task(), "A", "I a. A.", "7", "a lamp")) == [0.0, 0.0, 1.0, 1.0]
 
 
-def test_a_long_response_is_bounded(source) -> None:
+def test_a_long_response_is_bounded(source):
     scorer = build(SupportConfig(source=str(source)))
     (found,) = score(scorer, a_task(), "lamp. " * 5000)
     assert len(found.evidence) == 40
 
 
-def test_the_fingerprint_follows_the_source(source, tmp_path) -> None:
+def test_the_fingerprint_follows_the_source(source, tmp_path):
     other = tmp_path / "other.jsonl"
     other.write_text(source.read_text().replace("handle", "saucer"))
     one, two = (build(SupportConfig(source=str(path))).fingerprint for path in (source, other))
@@ -68,6 +66,6 @@ def test_the_fingerprint_follows_the_source(source, tmp_path) -> None:
     assert build(SupportConfig(source=str(source))).fingerprint == one
 
 
-def test_a_source_that_is_not_there(tmp_path) -> None:
+def test_a_source_that_is_not_there(tmp_path):
     with pytest.raises(UserError, match="no such file or folder"):
         _ = build(SupportConfig(source="nowhere/"), base=tmp_path).fingerprint

@@ -19,7 +19,7 @@ PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(40))
 WAV = b"RIFF\x24\x00\x00\x00WAVEfmt " + bytes(30)
 
 
-def test_a_part_is_the_hash_and_the_type_of_its_bytes(tmp_path: Path) -> None:
+def test_a_part_is_the_hash_and_the_type_of_its_bytes(tmp_path):
     blobs = Blobs(tmp_path)
     image, sound = blobs.add(PNG), blobs.add(WAV)
     assert image == ImagePart(hashlib.sha256(PNG).hexdigest(), "image/png")
@@ -40,16 +40,16 @@ def test_a_part_is_the_hash_and_the_type_of_its_bytes(tmp_path: Path) -> None:
         (b"<html><script>", None), (b"RIFX\x00\x00\x00\x00WAVE", None), (b"", None),
     ],
 )  # fmt: skip
-def test_only_known_kinds_have_a_type(data: bytes, kind: str | None) -> None:
+def test_only_known_kinds_have_a_type(data, kind):
     assert media_type_of(data) == kind
 
 
-def test_what_is_no_image_or_sound_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_image_or_sound_is_refused(tmp_path):
     with pytest.raises(UserError, match="HTML text: no image or sound known here"):
         Blobs(tmp_path).add(b"<html>!")
 
 
-def test_a_damaged_or_missing_file_is_an_error(tmp_path: Path) -> None:
+def test_a_damaged_or_missing_file_is_an_error(tmp_path):
     blobs = Blobs(tmp_path)
     image = blobs.add(PNG)
     path = blobs.path(image.sha256)
@@ -63,7 +63,7 @@ def test_a_damaged_or_missing_file_is_an_error(tmp_path: Path) -> None:
         blobs.read(ImagePart(blobs.add(WAV).sha256))
 
 
-def test_damage_of_the_same_size_is_mended_where_the_bytes_are_at_hand(tmp_path: Path) -> None:
+def test_damage_of_the_same_size_is_mended_where_the_bytes_are_at_hand(tmp_path):
     blobs = Blobs(tmp_path)
     image = blobs.add(PNG)
     blobs.path(image.sha256).write_bytes(PNG[:-1] + b"!")
@@ -72,9 +72,7 @@ def test_damage_of_the_same_size_is_mended_where_the_bytes_are_at_hand(tmp_path:
 
 
 @pytest.mark.parametrize("damaged", [b"", PNG[:-1] + b"!"])
-def test_a_run_takes_whole_media_in_the_place_of_damaged_ones(
-    tmp_path: Path, damaged: bytes
-) -> None:
+def test_a_run_takes_whole_media_in_the_place_of_damaged_ones(tmp_path, damaged):
     source, run = Blobs(tmp_path / "cache"), Blobs(tmp_path / "run")
     image = source.add(PNG)
     path = run.path(image.sha256)
@@ -85,7 +83,7 @@ def test_a_run_takes_whole_media_in_the_place_of_damaged_ones(
 
 
 @pytest.mark.parametrize("sha256", ["../../etc/passwd", "A" * 64, "ab", "a" * 63 + "/"])
-def test_only_a_hash_names_a_file(tmp_path: Path, sha256: str) -> None:
+def test_only_a_hash_names_a_file(tmp_path, sha256):
     with pytest.raises(ValueError, match="64 lower-case hexadecimal digits"):
         ImagePart(sha256)
     with pytest.raises(ValueError, match="64 lower-case hexadecimal digits"):
@@ -95,16 +93,14 @@ def test_only_a_hash_names_a_file(tmp_path: Path, sha256: str) -> None:
         msgspec.json.decode(body, type=Message)
 
 
-def test_two_processes_may_store_the_same_file(tmp_path: Path) -> None:
+def test_two_processes_may_store_the_same_file(tmp_path):
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         parts = pool.map(Blobs(tmp_path).add, [PNG] * 8)
     assert len(set(parts)) == 1
     assert Blobs(tmp_path).read(parts[0]) == PNG
 
 
-def test_a_run_holds_the_media_of_its_samples(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_holds_the_media_of_its_samples(tmp_path, monkeypatch):
     monkeypatch.setenv("BURNISH_CACHE", str(tmp_path / "cache"))
     image = shared_blobs().add(PNG)
     message = Message("user", (TextPart("What is "), image, TextPart("?")))
@@ -121,9 +117,7 @@ def test_a_run_holds_the_media_of_its_samples(
         assert store.blobs.read(image) == PNG
 
 
-def test_a_sample_whose_media_are_missing_is_not_stored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sample_whose_media_are_missing_is_not_stored(tmp_path, monkeypatch):
     monkeypatch.setenv("BURNISH_CACHE", str(tmp_path / "cache"))
     sample = make_sample(0, 0)
     message = Message("user", (ImagePart("0" * 64),))
@@ -134,7 +128,7 @@ def test_a_sample_whose_media_are_missing_is_not_stored(
         assert not list(store.samples())
 
 
-def test_text_is_stored_as_before(tmp_path: Path) -> None:
+def test_text_is_stored_as_before(tmp_path):
     text = Message("user", "hello")
     assert msgspec.json.encode(text) == b'{"role":"user","content":"hello"}'
     parts = Message("user", (TextPart("a"), ImagePart("0" * 64)))
@@ -148,7 +142,7 @@ def test_text_is_stored_as_before(tmp_path: Path) -> None:
     [None, 5, "hello", [5], [["user", "hi"]], [{"role": "assistant", "content": None}], [{}],
      [{"role": "tool", "content": [{"type": "table"}]}]],
 )  # fmt: skip
-def test_a_program_may_keep_anything_under_messages(tmp_path: Path, kept: object) -> None:
+def test_a_program_may_keep_anything_under_messages(tmp_path, kept):
     sample = make_sample(0, 0)
     trajectory = msgspec.structs.replace(sample.trajectory, info={"messages": kept})
     with RunStore.create(tmp_path / "run", {}, {}) as store:
@@ -156,9 +150,7 @@ def test_a_program_may_keep_anything_under_messages(tmp_path: Path, kept: object
         assert [one.trajectory.info for one in store.samples()] == [{"messages": kept}]
 
 
-def test_a_file_that_never_ends_is_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_never_ends_is_not_read(tmp_path, monkeypatch):
     blobs = Blobs(tmp_path)
     with pytest.raises(UserError, match="/dev/zero is not a plain file"):
         blobs.add_file("/dev/zero")
@@ -168,9 +160,7 @@ def test_a_file_that_never_ends_is_not_read(
         blobs.add_file(tmp_path / "large.png")
 
 
-def test_a_run_waits_for_the_disk_and_the_cache_does_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_waits_for_the_disk_and_the_cache_does_not(tmp_path, monkeypatch):
     monkeypatch.setenv("BURNISH_CACHE", str(tmp_path / "cache"))
     synced: list[Path] = []
     monkeypatch.setattr("burnish.store.durable.sync", synced.append)
@@ -180,7 +170,7 @@ def test_a_run_waits_for_the_disk_and_the_cache_does_not(
     assert len(synced) == 2, "the file and its folder"
 
 
-def test_a_file_that_a_power_cut_left_empty_is_stored_again(tmp_path: Path) -> None:
+def test_a_file_that_a_power_cut_left_empty_is_stored_again(tmp_path):
     blobs = Blobs(tmp_path)
     part = blobs.add(PNG)
     blobs.path(part.sha256).write_bytes(b"")

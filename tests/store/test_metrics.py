@@ -19,13 +19,13 @@ DOCS = Path(__file__).parents[2] / "docs"
         ("bounds/high_mean", "bounds/{figure}"),
     ],
 )  # fmt: skip
-def test_a_stored_name_has_one_entry(name: str, entry: str) -> None:
+def test_a_stored_name_has_one_entry(name, entry):
     found = known(name)
     assert found is not None
     assert found.name == entry
 
 
-def test_the_reward_is_the_total_or_the_only_part() -> None:
+def test_the_reward_is_the_total_or_the_only_part():
     parts = ["reward/a/mean", "reward/a/std", "loss/kl"]
     assert reward_parts(parts) == {"a": "reward/a/mean"}
     assert main_reward(parts) == "reward/a/mean"
@@ -33,5 +33,5 @@ def test_the_reward_is_the_total_or_the_only_part() -> None:
     assert main_reward([*parts, "reward/b/mean"]) is None
 
 
-def test_the_page_is_printed_from_the_catalogue() -> None:
+def test_the_page_is_printed_from_the_catalogue():
     assert table() in (DOCS / "metrics.md").read_text(encoding="utf-8")

@@ -1,9 +1,6 @@
 """How a run ended, where what says so is damaged, long or strange."""
 
-from __future__ import annotations
-
 import sqlite3
-from pathlib import Path
 
 import pytest
 
@@ -20,9 +17,7 @@ from burnish.store.processes import ProcessRecord, read_processes
         ("summary", '{"step": 1e400}'), ("summary", '{"reason": {"a": 1}}'),
     ],
 )  # fmt: skip
-def test_a_damaged_end_is_one_line_and_costs_no_other_run(
-    tmp_path: Path, column: str, value: str
-) -> None:
+def test_a_damaged_end_is_one_line_and_costs_no_other_run(tmp_path, column, value):
     for name in ("good", "bad"):
         store = RunStore.create(tmp_path / name, {}, {}, recipe="grpo")
         store.finish("stopped", {"reason": "enough", "step": 2})
@@ -41,7 +36,7 @@ def test_a_damaged_end_is_one_line_and_costs_no_other_run(
 
 
 @pytest.mark.parametrize("line", ["\U0001f600" * 1200, "x" * 9000, "\x01" * 1200, "\ud800" * 50])
-def test_last_words_always_fit(tmp_path: Path, line: str) -> None:
+def test_last_words_always_fit(tmp_path, line):
     record = ProcessRecord(tmp_path)
     record.beat(step=3, doing=line)
     record.die("exception", line, exception="E" * 5000, sample=line)
@@ -52,7 +47,7 @@ def test_last_words_always_fit(tmp_path: Path, line: str) -> None:
     assert state.step == 3
 
 
-def test_files_that_are_no_process_are_let_be(tmp_path: Path) -> None:
+def test_files_that_are_no_process_are_let_be(tmp_path):
     folder = tmp_path / "processes"
     folder.mkdir()
     (folder / "².json").write_text("?")

@@ -20,7 +20,7 @@ from burnish.store import RunStore, export
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
+def run(tmp_path):
     folder = tmp_path / "run"
     with RunStore.create(folder, {}, {}) as store:
         for step in range(3):
@@ -29,7 +29,7 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
-def test_json_lines_hold_every_sample_as_objects(run: Path, tmp_path: Path) -> None:
+def test_json_lines_hold_every_sample_as_objects(run, tmp_path):
     assert export(run, tmp_path / "out.jsonl") == 24
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     sample = make_step(0)[0]
@@ -41,7 +41,7 @@ def test_json_lines_hold_every_sample_as_objects(run: Path, tmp_path: Path) -> N
     assert rows[0]["keep"] is True
 
 
-def test_json_is_one_list_even_when_empty(run: Path, tmp_path: Path) -> None:
+def test_json_is_one_list_even_when_empty(run, tmp_path):
     export(run, tmp_path / "out.json", what="metrics")
     rows = json.loads((tmp_path / "out.json").read_text())
     assert rows[:2] == [
@@ -53,7 +53,7 @@ def test_json_is_one_list_even_when_empty(run: Path, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "none.json").read_text()) == []
 
 
-def test_csv_reads_back_the_same_numbers(run: Path, tmp_path: Path) -> None:
+def test_csv_reads_back_the_same_numbers(run, tmp_path):
     assert export(run, tmp_path / "out.csv") == 24
     with (tmp_path / "out.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -71,7 +71,7 @@ TEXTS = ["", "plain", "1-1", "a=b", "me@example.org", "'quoted'", "\nline", '["a
 
 
 @pytest.fixture
-def hostile(tmp_path: Path) -> Path:
+def hostile(tmp_path):
     """A run whose answers a spreadsheet would run."""
     folder = tmp_path / "hostile"
     change = msgspec.structs.replace
@@ -89,7 +89,7 @@ def _column(path: Path, name: str) -> list[str]:
         return [row[name] for row in csv.DictReader(file)]
 
 
-def test_no_text_of_a_csv_is_a_formula(hostile: Path, tmp_path: Path) -> None:
+def test_no_text_of_a_csv_is_a_formula(hostile, tmp_path):
     export(hostile, tmp_path / "out.csv")
     assert _column(tmp_path / "out.csv", "response") == [f"'{f}" for f in FORMULAS] + TEXTS
     export(hostile, tmp_path / "curves.csv", what="metrics")
@@ -97,9 +97,7 @@ def test_no_text_of_a_csv_is_a_formula(hostile: Path, tmp_path: Path) -> None:
     assert set(_column(tmp_path / "curves.csv", "value")) == {"-1.5"}
 
 
-def test_texts_stay_as_they_are_where_asked_and_in_other_formats(
-    hostile: Path, tmp_path: Path
-) -> None:
+def test_texts_stay_as_they_are_where_asked_and_in_other_formats(hostile, tmp_path):
     export(hostile, tmp_path / "out.csv", raw=True)
     assert _column(tmp_path / "out.csv", "response") == [*FORMULAS, *TEXTS]
     export(hostile, tmp_path / "out.jsonl")
@@ -107,7 +105,7 @@ def test_texts_stay_as_they_are_where_asked_and_in_other_formats(
     assert [json.loads(line)["response"] for line in lines] == [*FORMULAS, *TEXTS]
 
 
-def test_parquet_has_typed_columns(run: Path, tmp_path: Path) -> None:
+def test_parquet_has_typed_columns(run, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow")
     assert export(run, tmp_path / "out.parquet") == 24
     table = parquet.read_table(tmp_path / "out.parquet")
@@ -120,7 +118,7 @@ def test_parquet_has_typed_columns(run: Path, tmp_path: Path) -> None:
     assert row["logprobs"][0] is None
 
 
-def test_pandas_and_duckdb_read_a_run(run: Path, tmp_path: Path) -> None:
+def test_pandas_and_duckdb_read_a_run(run, tmp_path):
     pandas = pytest.importorskip("pandas", reason="needs the query extra")
     duckdb = pytest.importorskip("duckdb", reason="needs the query extra")
     with sqlite3.connect(run / "run.db") as plain:
@@ -136,7 +134,7 @@ def test_pandas_and_duckdb_read_a_run(run: Path, tmp_path: Path) -> None:
     assert found == [(step, pytest.approx(mean)) for step, mean in enumerate(expected)]
 
 
-def test_the_command_keeps_raw_cells_where_asked(hostile: Path, tmp_path: Path) -> None:
+def test_the_command_keeps_raw_cells_where_asked(hostile, tmp_path):
     target = tmp_path / "out.csv"
     assert burnish(["export", str(hostile), str(target)]) == 0
     assert _column(target, "response")[0] == "'=1+1"
@@ -144,7 +142,7 @@ def test_the_command_keeps_raw_cells_where_asked(hostile: Path, tmp_path: Path) 
     assert _column(target, "response")[0] == "=1+1"
 
 
-def test_mistakes_are_one_line(run: Path, tmp_path: Path) -> None:
+def test_mistakes_are_one_line(run, tmp_path):
     with pytest.raises(UserError, match=r"unknown format '\.parqet'; .* mean '\.parquet'"):
         export(run, tmp_path / "out.parqet")
     with pytest.raises(UserError, match=r"'metric'; .* Did you mean 'metrics'\?"):
@@ -155,7 +153,7 @@ def test_mistakes_are_one_line(run: Path, tmp_path: Path) -> None:
         export(tmp_path / "absent", tmp_path / "out.csv")
 
 
-def test_a_failed_export_leaves_what_was_there(run: Path, tmp_path: Path) -> None:
+def test_a_failed_export_leaves_what_was_there(run, tmp_path):
     target = tmp_path / "files" / "out.jsonl"
     target.parent.mkdir()
     target.write_text("before")
@@ -174,7 +172,7 @@ def test_a_failed_export_leaves_what_was_there(run: Path, tmp_path: Path) -> Non
     assert os.listdir(target.parent) == ["out.jsonl"]
 
 
-def test_the_store_needs_neither_torch_nor_data_frames() -> None:
+def test_the_store_needs_neither_torch_nor_data_frames():
     code = (
         "import sys\n"
         "for name in ('torch', 'pandas', 'pyarrow', 'duckdb', 'numpy'):\n"

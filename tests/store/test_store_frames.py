@@ -29,12 +29,12 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "notebook.md"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """Two steps; the last answer of each could not be scored."""
     return stored_run(tmp_path / "runs" / "one")
 
 
-def test_a_split_that_is_not_there_is_refused_with_those_that_are(folder: Path) -> None:
+def test_a_split_that_is_not_there_is_refused_with_those_that_are(folder):
     run = burnish.load_run(folder)
     assert len(run.samples(split="train", form="arrow")) > 0
     for usual in ("dropped", "eval:held_out"):  # what the run may yet come to
@@ -46,7 +46,7 @@ def test_a_split_that_is_not_there_is_refused_with_those_that_are(folder: Path) 
     )
 
 
-def test_samples_have_their_parts_and_a_failure_is_missing(folder: Path) -> None:
+def test_samples_have_their_parts_and_a_failure_is_missing(folder):
     pandas = pytest.importorskip("pandas")
     frame = burnish.load_run(folder).samples()
     assert len(frame) == 6
@@ -60,7 +60,7 @@ def test_samples_have_their_parts_and_a_failure_is_missing(folder: Path) -> None
     assert "token_ids" not in frame
 
 
-def test_filters_and_tokens(folder: Path) -> None:
+def test_filters_and_tokens(folder):
     pytest.importorskip("pandas")
     run = burnish.load_run("one", runs=folder.parent)
     frame = run.samples(step=1, status="ok", tokens=True)
@@ -72,7 +72,7 @@ def test_filters_and_tokens(folder: Path) -> None:
     assert repr(run) == "<burnish run one: finished, 2 steps>"
 
 
-def test_metrics_are_one_row_a_step(folder: Path) -> None:
+def test_metrics_are_one_row_a_step(folder):
     pytest.importorskip("pandas")
     frame = burnish.load_run(folder).metrics()
     assert list(frame.index) == [0, 1]
@@ -81,7 +81,7 @@ def test_metrics_are_one_row_a_step(folder: Path) -> None:
     assert frame["never"].dtype == float
 
 
-def test_parts_evidence_and_evaluations(folder: Path) -> None:
+def test_parts_evidence_and_evaluations(folder):
     pytest.importorskip("pandas")
     run = burnish.load_run(folder)
     assert set(run.parts().name) >= {"total", "total/correct"}
@@ -90,7 +90,7 @@ def test_parts_evidence_and_evaluations(folder: Path) -> None:
     assert scores[["step", "name", "score", "low"]].values.tolist() == [[0, "held_out", 0.5, 0.25]]
 
 
-def test_the_same_as_arrow(folder: Path) -> None:
+def test_the_same_as_arrow(folder):
     pyarrow = pytest.importorskip("pyarrow")
     run = burnish.load_run(folder)
     table = run.samples(tokens=True, form="arrow")
@@ -103,14 +103,14 @@ def test_the_same_as_arrow(folder: Path) -> None:
     assert burnish.load_runs(folder.parent, form="arrow").column("name").to_pylist() == ["one"]
 
 
-def test_runs_of_a_folder(folder: Path) -> None:
+def test_runs_of_a_folder(folder):
     pytest.importorskip("pandas")
     (line,) = burnish.load_runs(folder.parent).to_dict("records")
     assert (line["name"], line["status"], line["steps"]) == ("one", "finished", 2)
     assert (line["held_out"], line["prompts"]) == (0.5, 4)
 
 
-def test_mistakes_are_one_line(folder: Path) -> None:
+def test_mistakes_are_one_line(folder):
     with pytest.raises(UserError, match="Did you mean 'pandas'"):
         burnish.load_run(folder).samples(form="panda")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="no run 'two'"):
@@ -121,13 +121,13 @@ def test_mistakes_are_one_line(folder: Path) -> None:
         burnish.load_rum  # noqa: B018
 
 
-def test_importing_burnish_loads_neither_the_store_nor_pandas() -> None:
+def test_importing_burnish_loads_neither_the_store_nor_pandas():
     code = "import burnish, sys; print([m for m in ('pandas', 'pyarrow', 'burnish.store') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
-def test_the_examples_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_of_the_page_run(tmp_path, monkeypatch):
     pytest.importorskip("pandas")
     pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)

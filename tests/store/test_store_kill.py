@@ -73,7 +73,7 @@ def assert_whole(folder: Path, told: int) -> None:
         assert samples == [make_sample(step, 0, split="eval:a") for step in evaluated]
 
 
-def test_kills_at_random_moments_lose_and_double_nothing(tmp_path: Path) -> None:
+def test_kills_at_random_moments_lose_and_double_nothing(tmp_path):
     folder = tmp_path / "run"
     rng = random.Random(2)
     last = -1
@@ -87,7 +87,7 @@ def test_kills_at_random_moments_lose_and_double_nothing(tmp_path: Path) -> None
         assert store.summary().sessions == 6
 
 
-def test_a_reader_beside_a_writer_sees_only_whole_steps(tmp_path: Path) -> None:
+def test_a_reader_beside_a_writer_sees_only_whole_steps(tmp_path):
     folder = tmp_path / "run"
     writer = start(folder)
     try:

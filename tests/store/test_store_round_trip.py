@@ -7,7 +7,6 @@ import math
 import sqlite3
 import struct
 import threading
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -22,7 +21,7 @@ from burnish.store.sample import COLUMNS, decode, encode, flatten
 
 
 @pytest.fixture
-def store(tmp_path: Path):
+def store(tmp_path):
     with RunStore.create(tmp_path / "run", {"seed": 1}, {"seed": "default"}) as opened:
         yield opened
 
@@ -35,7 +34,7 @@ def with_logprobs(logprobs: list[float]) -> StoredSample:
     )
 
 
-def test_a_step_comes_back_equal_and_in_order(store: RunStore) -> None:
+def test_a_step_comes_back_equal_and_in_order(store):
     samples = make_step(3)
     store.append_rollouts(3, samples)
     assert store.rollouts(3) == samples
@@ -45,21 +44,21 @@ def test_a_step_comes_back_equal_and_in_order(store: RunStore) -> None:
     assert store.last_step() == 3
 
 
-def test_an_empty_step_is_a_stored_step(store: RunStore) -> None:
+def test_an_empty_step_is_a_stored_step(store):
     assert store.last_step() is None
     store.append_rollouts(0, [])
     assert store.rollouts(0) == []
 
 
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1))
-def test_float32_log_probs_keep_every_bit(logprobs: list[float]) -> None:
+def test_float32_log_probs_keep_every_bit(logprobs):
     row = encode([with_logprobs(logprobs)]).samples[0]
     back = decode(row).trajectory.logprobs
     assert struct.pack(f"{len(back)}f", *back) == struct.pack(f"{len(logprobs)}f", *logprobs)
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
-def test_float64_log_probs_keep_every_bit(logprobs: list[float]) -> None:
+def test_float64_log_probs_keep_every_bit(logprobs):
     back = decode(encode([with_logprobs(logprobs)]).samples[0]).trajectory.logprobs
     assert [x.hex() for x in back] == [x.hex() for x in logprobs]
 
@@ -78,9 +77,7 @@ spans = st.builds(
     prompt=st.lists(spans, max_size=3),
     answers=st.lists(st.lists(spans, max_size=3), min_size=1, max_size=4),
 )
-def test_rollouts_that_share_spans_are_stored_as_if_each_were_alone(
-    prompt: list[Span], answers: list[list[Span]]
-) -> None:
+def test_rollouts_that_share_spans_are_stored_as_if_each_were_alone(prompt, answers):
     samples = []
     for index, answer in enumerate(answers):
         sample = make_sample(0, index)
@@ -108,9 +105,7 @@ def test_rollouts_that_share_spans_are_stored_as_if_each_were_alone(
     text=st.text(),
     step=st.integers(0, 2**40),
 )
-def test_any_sample_comes_back_equal_from_the_file(
-    store: RunStore, reward: float, advantage: float, text: str, step: int
-) -> None:
+def test_any_sample_comes_back_equal_from_the_file(store, reward, advantage, text, step):
     step += (store.last_step() or 0) + 1
     sample = make_sample(step, 0)
     trajectory = msgspec.structs.replace(sample.trajectory, text=text, info={"note": text})
@@ -121,7 +116,7 @@ def test_any_sample_comes_back_equal_from_the_file(
     assert store.rollouts(step) == [sample]
 
 
-def test_spans_keep_author_training_and_log_probs_that_are_not_trained(store: RunStore) -> None:
+def test_spans_keep_author_training_and_log_probs_that_are_not_trained(store):
     spans = (
         Span(Author.PROMPT, (1, 2, 3)), Span(Author.MODEL, (4, 5), (-0.5, -1.5)),
         Span(Author.TOOL, ()), Span(Author.MODEL, (6,), (-0.25,), trainable=True),
@@ -144,7 +139,7 @@ def test_spans_keep_author_training_and_log_probs_that_are_not_trained(store: Ru
     assert row[3:] == (3, 3)
 
 
-def test_reward_parts_and_evidence_are_plain_sql(store: RunStore) -> None:
+def test_reward_parts_and_evidence_are_plain_sql(store):
     store.append_rollouts(0, make_step(0, count=4))
     with sqlite3.connect(store.folder / "run.db") as plain:
         names = plain.execute(
@@ -160,7 +155,7 @@ def test_reward_parts_and_evidence_are_plain_sql(store: RunStore) -> None:
     assert seen == [("total/correct", "math_verify", "visible")]
 
 
-def test_parts_with_the_same_name_stay_apart() -> None:
+def test_parts_with_the_same_name_stay_apart():
     inner = Reward("a", 1.0, parts=(Reward("b", 2.0),))
     tree = Reward("total", 0.5, parts=(inner, Reward("a/b", 3.0), Reward("a", 4.0)))
     values = {name: node.value for name, node in flatten(tree).items()}
@@ -169,7 +164,7 @@ def test_parts_with_the_same_name_stay_apart() -> None:
     }  # fmt: skip
 
 
-def test_evidence_keeps_its_visibility_and_error(store: RunStore) -> None:
+def test_evidence_keeps_its_visibility_and_error(store):
     seen = Evidence("tests", "2 of 3", Visibility.ORACLE, 0.25, "third timed out")
     reward = Reward.failed("judge", Status.REFUSED, "no", evidence=(seen,))
     sample = msgspec.structs.replace(make_sample(0, 0), reward=reward, advantage=None)
@@ -180,7 +175,7 @@ def test_evidence_keeps_its_visibility_and_error(store: RunStore) -> None:
     assert row == ("judge", "2 of 3", "oracle", "third timed out")
 
 
-def test_metrics_are_curves_and_nan_is_no_value(store: RunStore) -> None:
+def test_metrics_are_curves_and_nan_is_no_value(store):
     store.append_metrics(1, {"loss": 0.1 + 0.2, "kl": None})
     store.append_metrics(0, {"loss": math.nan, "ratio": math.inf})
     assert store.metrics() == {
@@ -192,7 +187,7 @@ def test_metrics_are_curves_and_nan_is_no_value(store: RunStore) -> None:
     assert store.metrics("absent") == {}
 
 
-def test_evaluations_events_and_summary(store: RunStore) -> None:
+def test_evaluations_events_and_summary(store):
     held_out = [make_sample(0, i, split="eval:held_out") for i in range(3)]
     store.append_evaluation(0, "held_out", held_out, {"score": [0.5, 0.1, 0.9]})
     store.append_event("guard", "loss is nan", {"tensor": "loss"}, step=4)
@@ -214,7 +209,7 @@ def test_evaluations_events_and_summary(store: RunStore) -> None:
     assert (summary.steps, summary.sessions, summary.result) == (1, 1, {"accuracy": 0.75})
 
 
-def test_a_sample_is_found_by_id_by_beginning_and_by_trajectory(store: RunStore) -> None:
+def test_a_sample_is_found_by_id_by_beginning_and_by_trajectory(store):
     store.append_rollouts(12, make_step(12))
     assert store.sample("12/train/3").trajectory.id == "12.0.3"
     assert store.sample("12/d").split == "dropped"
@@ -228,12 +223,12 @@ def test_a_sample_is_found_by_id_by_beginning_and_by_trajectory(store: RunStore)
 
 
 @pytest.mark.parametrize("reference", [None, 3, b"train-1-1-1"])
-def test_what_is_no_name_of_a_sample_is_one_line(store: RunStore, reference: object) -> None:
+def test_what_is_no_name_of_a_sample_is_one_line(store, reference):
     with pytest.raises(ArgumentError, match="reference: got "):
         store.sample(reference)  # type: ignore[arg-type]
 
 
-def test_a_sample_has_one_name_for_people(store: RunStore) -> None:
+def test_a_sample_has_one_name_for_people(store):
     store.append_rollouts(0, make_step(0))
     store.append_rollouts(2, make_step(2))
     for step in (0, 2):
@@ -266,7 +261,7 @@ def _marked(step: int, split: str) -> list[StoredSample]:
     ]
 
 
-def test_samples_are_filtered_by_what_is_asked(store: RunStore) -> None:
+def test_samples_are_filtered_by_what_is_asked(store):
     for step in range(3):
         store.append_rollouts(step, make_step(step))
     assert {s.step for s in store.samples(step=1)} == {1}
@@ -276,7 +271,7 @@ def test_samples_are_filtered_by_what_is_asked(store: RunStore) -> None:
     assert [s.id for s in store.samples(limit=2)] == ["0/train/0", "0/train/1"]
 
 
-def test_threads_may_share_one_store(store: RunStore) -> None:
+def test_threads_may_share_one_store(store):
     def work(first: int) -> None:
         for step in range(first, first + 5):
             store.append_rollouts(step, make_step(step, count=2))
@@ -291,7 +286,7 @@ def test_threads_may_share_one_store(store: RunStore) -> None:
     assert len(store.metrics("loss")["loss"]) == 20
 
 
-def test_what_json_cannot_hold_is_refused_by_name(store: RunStore) -> None:
+def test_what_json_cannot_hold_is_refused_by_name(store):
     broken = with_logprobs([-0.5, math.nan])
     with pytest.raises(StoreError, match=r"sample 0\.0\.0 .*log-probs of a span\[1\] is nan"):
         store.append_rollouts(0, [broken])
@@ -315,7 +310,7 @@ def test_what_json_cannot_hold_is_refused_by_name(store: RunStore) -> None:
         (b"raw", r"\['x'\] is of type bytes; expected text"),
     ],
 )
-def test_what_json_would_change_in_silence_is_refused_by_key(value: object, problem: str) -> None:
+def test_what_json_would_change_in_silence_is_refused_by_key(value, problem):
     sample = make_sample(0, 0)
     trajectory = msgspec.structs.replace(sample.trajectory, info={"x": value})
     task = msgspec.structs.replace(sample.task, fields={"x": value})
@@ -326,14 +321,14 @@ def test_what_json_would_change_in_silence_is_refused_by_key(value: object, prob
     assert "\n" not in str(caught.value)
 
 
-def test_tuples_come_back_as_lists() -> None:
+def test_tuples_come_back_as_lists():
     sample = make_sample(0, 0)
     trajectory = msgspec.structs.replace(sample.trajectory, info={"x": (1, (True, None))})
     row = encode([msgspec.structs.replace(sample, trajectory=trajectory)]).samples[0]
     assert decode(row).trajectory.info == {"x": [1, [True, None]]}
 
 
-def test_half_a_surrogate_pair_is_replaced_and_its_tokens_are_kept(store: RunStore) -> None:
+def test_half_a_surrogate_pair_is_replaced_and_its_tokens_are_kept(store):
     sample = make_sample(0, 0)
     seen = Evidence("quote", "read \udc00")
     sample = msgspec.structs.replace(
@@ -359,7 +354,7 @@ def test_half_a_surrogate_pair_is_replaced_and_its_tokens_are_kept(store: RunSto
         ("task", '{"id": 3}'), ("finish", "later"), ("logprobs", "[0.5]"),
     ],
 )  # fmt: skip
-def test_a_damaged_sample_is_one_line_with_its_id(column: str, cell: str) -> None:
+def test_a_damaged_sample_is_one_line_with_its_id(column, cell):
     row = list(encode([make_sample(0, 2)]).samples[0])
     row[COLUMNS.index(column)] = cell
     with pytest.raises(StoreError, match=r"^sample 0/train/2 is damaged and cannot be read: ") as e:
@@ -368,12 +363,12 @@ def test_a_damaged_sample_is_one_line_with_its_id(column: str, cell: str) -> Non
 
 
 @pytest.mark.parametrize("value", [True, "1", [1.0]])
-def test_a_reward_is_a_number_and_not_a_truth_value(value: object) -> None:
+def test_a_reward_is_a_number_and_not_a_truth_value(value):
     with pytest.raises(ValueError, match=r"reward 'x' is .* of type .*; expected a finite float"):
         Reward("x", value)  # type: ignore[arg-type]
 
 
-def test_a_whole_number_is_a_reward_as_long_as_it_fits_a_float() -> None:
+def test_a_whole_number_is_a_reward_as_long_as_it_fits_a_float():
     assert Reward("x", 1).value == 1.0
     with pytest.raises(ValueError, match="expected a finite float"):
         Reward("x", 10**400)

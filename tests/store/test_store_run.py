@@ -40,7 +40,7 @@ def dump(folder: Path) -> list[str]:
         return [line for line in plain.iterdump() if '"sessions"' not in line]
 
 
-def test_config_json_says_what_where_from_and_with_which_versions(tmp_path: Path) -> None:
+def test_config_json_says_what_where_from_and_with_which_versions(tmp_path):
     create(tmp_path / "a").close()
     about = json.loads((tmp_path / "a" / "config.json").read_text())
     assert about["config"] == {"optimiser.learning_rate": 1e-5}
@@ -53,7 +53,7 @@ def test_config_json_says_what_where_from_and_with_which_versions(tmp_path: Path
     assert "crash" not in names, "only a guard makes it"
 
 
-def test_the_same_again_changes_nothing(tmp_path: Path) -> None:
+def test_the_same_again_changes_nothing(tmp_path):
     held_out = [make_sample(0, 0, split="eval:a")]
 
     def write(store: RunStore) -> None:
@@ -71,7 +71,7 @@ def test_the_same_again_changes_nothing(tmp_path: Path) -> None:
         assert store.metrics("entropy") == {"entropy": [(0, 1.5)]}
 
 
-def test_something_else_under_the_same_step_is_refused(tmp_path: Path) -> None:
+def test_something_else_under_the_same_step_is_refused(tmp_path):
     with create(tmp_path / "a") as store:
         samples = make_step(0)
         store.append_rollouts(0, samples)
@@ -92,7 +92,7 @@ def test_something_else_under_the_same_step_is_refused(tmp_path: Path) -> None:
         assert dump(store.folder) == before
 
 
-def test_two_samples_in_one_place_store_nothing(tmp_path: Path) -> None:
+def test_two_samples_in_one_place_store_nothing(tmp_path):
     with create(tmp_path / "a") as store:
         with pytest.raises(StoreError, match="UNIQUE constraint failed: samples"):
             store.append_rollouts(0, [make_sample(0, 0), make_sample(0, 0)])
@@ -100,7 +100,7 @@ def test_two_samples_in_one_place_store_nothing(tmp_path: Path) -> None:
         assert list(store.samples()) == []
 
 
-def test_rows_cannot_be_changed_even_by_hand(tmp_path: Path) -> None:
+def test_rows_cannot_be_changed_even_by_hand(tmp_path):
     with create(tmp_path / "a") as store:
         store.append_rollouts(0, make_step(0))
     plain = sqlite3.connect(tmp_path / "a" / "run.db")
@@ -111,7 +111,7 @@ def test_rows_cannot_be_changed_even_by_hand(tmp_path: Path) -> None:
     plain.close()
 
 
-def test_a_run_has_one_writer_and_many_readers(tmp_path: Path) -> None:
+def test_a_run_has_one_writer_and_many_readers(tmp_path):
     with create(tmp_path / "a") as store:
         store.append_rollouts(0, make_step(0))
         with pytest.raises(StoreError, match=f"written by pid {os.getpid()} on "):
@@ -131,7 +131,7 @@ def test_a_run_has_one_writer_and_many_readers(tmp_path: Path) -> None:
         assert store.summary().sessions == 2
 
 
-def test_a_forked_child_does_not_keep_the_lock_of_a_dead_writer(tmp_path: Path) -> None:
+def test_a_forked_child_does_not_keep_the_lock_of_a_dead_writer(tmp_path):
     writing = (
         "import os, sys, time\nfrom pathlib import Path\nfrom burnish.store.durable import WriterLock\n"
         "lock = WriterLock(Path(sys.argv[1]))\n"
@@ -154,13 +154,13 @@ def test_a_forked_child_does_not_keep_the_lock_of_a_dead_writer(tmp_path: Path) 
         writer.stdout.close()
 
 
-def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:
+def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path):
     create(tmp_path / "a").close()
     with pytest.raises(StoreError, match="already holds a run"):
         create(tmp_path / "a")
 
 
-def test_a_creation_that_was_killed_can_be_repeated(tmp_path: Path) -> None:
+def test_a_creation_that_was_killed_can_be_repeated(tmp_path):
     create(tmp_path / "a").close()
     (tmp_path / "a" / "config.json").unlink()
     assert list_runs(tmp_path) == []
@@ -168,7 +168,7 @@ def test_a_creation_that_was_killed_can_be_repeated(tmp_path: Path) -> None:
         assert store.steps() == []
 
 
-def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
+def test_a_newer_schema_is_refused(tmp_path):
     create(tmp_path / "a").close()
     with sqlite3.connect(tmp_path / "a" / "run.db") as plain:
         plain.execute("PRAGMA user_version = 99")
@@ -177,7 +177,7 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
             RunStore.open(tmp_path / "a", read_only=read_only)
 
 
-def test_damage_is_one_line(tmp_path: Path) -> None:
+def test_damage_is_one_line(tmp_path):
     with pytest.raises(StoreError, match="is not a run"):
         RunStore.open(tmp_path)
     create(tmp_path / "a").close()
@@ -196,7 +196,7 @@ def test_damage_is_one_line(tmp_path: Path) -> None:
         RunStore.open(tmp_path / "a")
 
 
-def test_a_page_overwritten_in_the_middle_is_told_when_it_is_read(tmp_path: Path) -> None:
+def test_a_page_overwritten_in_the_middle_is_told_when_it_is_read(tmp_path):
     with create(tmp_path / "a") as store:
         for step in range(20):
             store.append_rollouts(step, make_step(step))
@@ -211,13 +211,13 @@ def test_a_page_overwritten_in_the_middle_is_told_when_it_is_read(tmp_path: Path
         list(store.samples())
 
 
-def test_a_file_in_the_way_is_one_line(tmp_path: Path) -> None:
+def test_a_file_in_the_way_is_one_line(tmp_path):
     (tmp_path / "runs").write_text("")
     with pytest.raises(StoreError, match=r"cannot make the run folder .*: Not a directory"):
         create(tmp_path / "runs" / "a")
 
 
-def test_a_config_that_is_not_json_leaves_no_run(tmp_path: Path) -> None:
+def test_a_config_that_is_not_json_leaves_no_run(tmp_path):
     with pytest.raises(StoreError, match="the config is not JSON"):
         RunStore.create(tmp_path / "a", {"x": object()}, {})
     assert list_runs(tmp_path) == []
@@ -243,7 +243,7 @@ for step in range(1000):
 """
 
 
-def test_a_full_disk_is_one_line_and_keeps_what_was_stored(tmp_path: Path) -> None:
+def test_a_full_disk_is_one_line_and_keeps_what_was_stored(tmp_path):
     child = subprocess.run(
         [sys.executable, "-c", FULL_DISK, str(tmp_path / "a"), str(600_000)], capture_output=True,
         text=True, env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)}, check=False,
@@ -259,7 +259,7 @@ def test_a_full_disk_is_one_line_and_keeps_what_was_stored(tmp_path: Path) -> No
         store.append_rollouts(int(step), make_step(int(step), tokens=200))
 
 
-def test_a_run_in_a_read_only_folder_can_be_read() -> None:
+def test_a_run_in_a_read_only_folder_can_be_read():
     # Not pytest's own folder, which is closed to the unprivileged user that a root must become.
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "a"
@@ -293,7 +293,7 @@ def _look_without_rights(folder: Path, answers: multiprocessing.SimpleQueue[obje
         answers.put((steps, listed, str(error)))
 
 
-def test_statuses_of_a_listing(tmp_path: Path) -> None:
+def test_statuses_of_a_listing(tmp_path):
     runs = tmp_path / "runs"
     assert list_runs(runs) == []
     create(runs / "crashed").close()
@@ -324,7 +324,7 @@ def test_statuses_of_a_listing(tmp_path: Path) -> None:
     assert "not a database" in infos["damaged"].problem
 
 
-def test_a_step_that_was_interrupted_is_not_counted(tmp_path: Path) -> None:
+def test_a_step_that_was_interrupted_is_not_counted(tmp_path):
     """Its rollouts are stored before the update, its metrics after it."""
     with create(tmp_path / "run") as store:
         store.append_metrics(7, {"stage/warm/loss": 0.5})
@@ -338,7 +338,7 @@ def test_a_step_that_was_interrupted_is_not_counted(tmp_path: Path) -> None:
     assert info.steps == 1
 
 
-def test_other_folders_with_a_config_json_are_no_runs(tmp_path: Path) -> None:
+def test_other_folders_with_a_config_json_are_no_runs(tmp_path):
     for name, text in {"model": '{"model_type": "llama"}', "list": "[]", "broken": "{"}.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(text)
@@ -352,7 +352,7 @@ def test_other_folders_with_a_config_json_are_no_runs(tmp_path: Path) -> None:
     }
 
 
-def test_a_resumed_run_is_running_again(tmp_path: Path) -> None:
+def test_a_resumed_run_is_running_again(tmp_path):
     with create(tmp_path / "a") as store:
         store.finish("stopped")
     with RunStore.open(tmp_path / "a") as store:
@@ -365,7 +365,7 @@ def test_a_resumed_run_is_running_again(tmp_path: Path) -> None:
         store.finish("done")
 
 
-def test_a_run_is_found_by_name_beginning_or_path(tmp_path: Path) -> None:
+def test_a_run_is_found_by_name_beginning_or_path(tmp_path):
     for name in ("grpo-1", "grpo-2", "dapo"):
         create(tmp_path / name).close()
     assert find_run(tmp_path, "grpo-1") == tmp_path / "grpo-1"
@@ -381,7 +381,7 @@ def test_a_run_is_found_by_name_beginning_or_path(tmp_path: Path) -> None:
         find_run(tmp_path / "none", "a")
 
 
-def test_a_run_can_be_moved(tmp_path: Path) -> None:
+def test_a_run_can_be_moved(tmp_path):
     with create(tmp_path / "a") as store:
         store.append_rollouts(0, make_step(0))
     shutil.move(tmp_path / "a", tmp_path / "b")
@@ -390,7 +390,7 @@ def test_a_run_can_be_moved(tmp_path: Path) -> None:
         assert store.rollouts(0) == make_step(0)
 
 
-def test_a_run_of_an_older_version_is_continued_with_the_tables_it_lacks(tmp_path: Path) -> None:
+def test_a_run_of_an_older_version_is_continued_with_the_tables_it_lacks(tmp_path):
     with create(tmp_path / "a") as store:
         store.append_rollouts(0, make_step(0))
     plain = sqlite3.connect(tmp_path / "a" / "run.db")
@@ -441,7 +441,7 @@ def append_step(store: RunStore, step: int, rng: random.Random) -> None:
     store.append_metrics(step, {f"m/{i}": float(i) for i in range(40)})
 
 
-def test_a_step_writes_no_more_pages_the_more_is_stored(tmp_path: Path) -> None:
+def test_a_step_writes_no_more_pages_the_more_is_stored(tmp_path):
     """From 3,000 samples to 10,000; an index in the order of random tasks makes it a quarter more."""
     rng = random.Random(0)
     written: dict[int, list[int]] = {104: [], 304: []}
@@ -456,7 +456,7 @@ def test_a_step_writes_no_more_pages_the_more_is_stored(tmp_path: Path) -> None:
     assert late < 1.05 * early, (early, late)
 
 
-def test_what_a_step_reads_is_found_by_index(tmp_path: Path) -> None:
+def test_what_a_step_reads_is_found_by_index(tmp_path):
     """No query of a step, and none that looks for one task, walks over a table of samples."""
     with create(tmp_path / "run") as store:
         append_step(store, 0, random.Random(0))
@@ -479,9 +479,7 @@ def test_what_a_step_reads_is_found_by_index(tmp_path: Path) -> None:
     assert any("samples_by_task" in plan for plan in plans)
 
 
-def test_a_commit_leaves_the_log_to_a_thread_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_leaves_the_log_to_a_thread_of_its_own(tmp_path, monkeypatch):
     """2,000 pages in one commit: the file itself is written beside it, and no less than before."""
     database = tmp_path / "run" / "run.db"
     large = make_sample(0, 0)
@@ -510,9 +508,7 @@ def test_a_commit_leaves_the_log_to_a_thread_of_its_own(
     assert len(RunStore.open(tmp_path / "run", read_only=True).steps()) == 20
 
 
-def test_a_log_that_cannot_be_folded_costs_nothing_that_is_stored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_that_cannot_be_folded_costs_nothing_that_is_stored(tmp_path, monkeypatch):
     with create(tmp_path / "run") as store:
         monkeypatch.setattr("burnish.store.database.FOLD_EVERY_S", 0.0)
         with monkeypatch.context() as patch:
@@ -530,7 +526,7 @@ def _refuse(uri: str) -> sqlite3.Connection:
     raise sqlite3.OperationalError("disk I/O error")
 
 
-def test_a_run_with_the_index_of_an_older_version_is_read_by_task(tmp_path: Path) -> None:
+def test_a_run_with_the_index_of_an_older_version_is_read_by_task(tmp_path):
     with create(tmp_path / "run") as store:
         connection = store._database._connection
         connection.execute("DROP INDEX samples_by_task")
@@ -541,7 +537,7 @@ def test_a_run_with_the_index_of_an_older_version_is_read_by_task(tmp_path: Path
         assert list(store.samples(task_id=first.task.id)) == [first]
 
 
-def test_half_a_character_in_a_summary_or_an_event_is_replaced(tmp_path: Path) -> None:
+def test_half_a_character_in_a_summary_or_an_event_is_replaced(tmp_path):
     with create(tmp_path / "a") as store:
         store.append_event("reward", "half \ud800", {"reason": "ValueError: \ud800"})
         store.finish(RunStatus.FINISHED, {"why": "\udfff", "steps": 2})

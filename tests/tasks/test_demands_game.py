@@ -1,7 +1,5 @@
 """Requests with checkable demands: repeatable, without contradictions, readable by the checks."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -12,7 +10,7 @@ from burnish.tasks.function import Function, FunctionTasks
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 5])
-def test_every_request_states_what_is_checked(most: int) -> None:
+def test_every_request_states_what_is_checked(most):
     for seed in range(300):
         row = make(random.Random(seed), most)
         assert row == make(random.Random(seed), most)
@@ -25,7 +23,7 @@ def test_every_request_states_what_is_checked(most: int) -> None:
                 assert all(str(word) in row["prompt"] for word in words)
 
 
-def test_it_is_a_task_set_whose_fields_a_verifier_may_read() -> None:
+def test_it_is_a_task_set_whose_fields_a_verifier_may_read():
     config = Function(path="recipes.skill_rm.demands:make", labels=(), held_out_size=20)
     tasks = FunctionTasks(config, seed=1)
     held_out = tasks.held_out()

@@ -1,7 +1,5 @@
 """Sheets of devices: a rubric that keeps its rules, marks by matching, a formula that can be gamed."""
 
-from __future__ import annotations
-
 import random
 
 from recipes.quarkmedbench.manuals import PROMISE, essentials, extras, graded, make, marks, pitfalls
@@ -16,7 +14,7 @@ def read(made, text, reward, **options):
     return reward(text, made["facts"], made["rubric"], made["promise"], **options)
 
 
-def test_every_rubric_keeps_the_rules_and_the_right_answer_meets_it() -> None:
+def test_every_rubric_keeps_the_rules_and_the_right_answer_meets_it():
     for made in MADE[:40]:
         assert Rubric.from_dict(made["rubric"]).validate() == []
         assert read(made, made["answer"], essentials) == 1.0
@@ -24,7 +22,7 @@ def test_every_rubric_keeps_the_rules_and_the_right_answer_meets_it() -> None:
         assert read(made, made["answer"], extras) == 0.0
 
 
-def test_marks_by_hand() -> None:
+def test_marks_by_hand():
     facts = {"voltage": 12, "weight": 40, "range": 9}
     items = [{"id": name} for name in (*facts, "wrong number", "empty promise")]
     rubric = {"items": items}
@@ -36,7 +34,7 @@ def test_marks_by_hand() -> None:
     assert (both["voltage"], both["wrong number"], both["empty promise"]) == (1, 2, 2)
 
 
-def test_padding_pays_by_equal_weights_and_not_with_the_mechanisms() -> None:
+def test_padding_pays_by_equal_weights_and_not_with_the_mechanisms():
     for made in MADE[:20]:
         names = [item["id"] for item in made["rubric"]["items"] if item["tier"] != "pitfall"]
         padded = " ".join(f"{name} is {made['facts'][name]}." for name in names[2:])
@@ -46,7 +44,7 @@ def test_padding_pays_by_equal_weights_and_not_with_the_mechanisms() -> None:
         assert read(made, padded, graded, **strict) == 0.0 < read(made, asked, graded, **strict)
 
 
-def test_demonstrations_have_the_flaws_they_promise() -> None:
+def test_demonstrations_have_the_flaws_they_promise():
     wrong = [read(made, made["demonstration"], pitfalls) for made in MADE]
     met = [read(made, made["demonstration"], essentials) for made in MADE]
     assert 0.2 < sum(wrong) / len(MADE) < 0.4
@@ -55,7 +53,7 @@ def test_demonstrations_have_the_flaws_they_promise() -> None:
     assert perfect["demonstration"] == perfect["answer"]
 
 
-def test_it_is_a_task_set() -> None:
+def test_it_is_a_task_set():
     tasks = FunctionTasks(Function(path="recipes.quarkmedbench.manuals:make", held_out_size=20), 1)
     assert len(tasks.held_out()) == 20
     assert "rubric" in tasks.train(0).labels

@@ -22,7 +22,7 @@ KINDS: list[Any] = [Scenes(), Scenes(layout="scattered"), Charts(), Charts(shows
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("BURNISH_CACHE", str(tmp_path / "cache"))
 
 
@@ -30,7 +30,7 @@ def opened(png: bytes) -> np.ndarray:
     return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
 
 
-def test_the_same_bytes_on_every_machine() -> None:
+def test_the_same_bytes_on_every_machine():
     scene = Scene((Thing("red", "circle", 1, 1), Thing("blue", "cross", 3, 2)), 96, 3)
     loose = Scene((Thing("green", "triangle", 30, 30), Thing("black", "square", 70, 60)), 96, 0)
     bar = Chart("bar", ("A", "K"), (3, 10), ("red", "purple"), 96, True)
@@ -39,7 +39,7 @@ def test_the_same_bytes_on_every_machine() -> None:
     assert found == HASHES
 
 
-def test_png_of_palette_colours() -> None:
+def test_png_of_palette_colours():
     colours = list(PALETTE.values())
     rng = random.Random(0)
     pixels = bytes(rng.randrange(len(colours)) for _ in range(600 * 600))
@@ -49,7 +49,7 @@ def test_png_of_palette_colours() -> None:
 
 
 @pytest.mark.parametrize("config", KINDS)
-def test_tasks(config: Any) -> None:
+def test_tasks(config):
     tasks = config.build(7, Path())
     assert isinstance(tasks, PictureTasks)
     for index in range(10):
@@ -67,7 +67,7 @@ def test_tasks(config: Any) -> None:
 
 
 @pytest.mark.parametrize("config", KINDS)
-def test_sides_never_meet(config: Any) -> None:
+def test_sides_never_meet(config):
     tasks = config.build(1, Path())
     held = {tasks.picture(n, held_out=True).key for n in range(60)}
     seen = {tasks.picture(n).key for n in range(200)}
@@ -77,7 +77,7 @@ def test_sides_never_meet(config: Any) -> None:
     assert config.build(2, Path()).fingerprint == tasks.fingerprint
 
 
-def test_scenes_by_their_pixels() -> None:
+def test_scenes_by_their_pixels():
     """Each thing covers the middle of its place, and nothing else has its colour."""
     for config in (Scenes(), Scenes(layout="scattered")):
         for seed in range(30):
@@ -95,7 +95,7 @@ def test_scenes_by_their_pixels() -> None:
             }
 
 
-def test_answers_about_a_scene() -> None:
+def test_answers_about_a_scene():
     scene = Scene(
         (Thing("red", "circle", 1, 1), Thing("blue", "square", 4, 2), Thing("red", "cross", 2, 3)),
         224,
@@ -126,7 +126,7 @@ def test_answers_about_a_scene() -> None:
     assert {question: found[question] for question in truth} == truth
 
 
-def test_answers_about_a_chart() -> None:
+def test_answers_about_a_chart():
     chart = Chart("bar", ("K", "A", "P"), (4, 9, 2), ("red", "blue", "green"), 224, False)
     rng = random.Random(0)
     assert chart.description == "A bar chart: K is 4, A is 9, P is 2."
@@ -145,7 +145,7 @@ def test_answers_about_a_chart() -> None:
 
 
 @pytest.mark.parametrize(("config", "kind"), [(Scenes(), "relation"), (Charts(), "compare")])
-def test_yes_is_as_frequent_as_no(config: Any, kind: str) -> None:
+def test_yes_is_as_frequent_as_no(config, kind):
     rng, counts = random.Random(0), Counter[str]()
     for _ in range(600):
         one = config.draw(rng).ask(kind, rng)
@@ -153,7 +153,7 @@ def test_yes_is_as_frequent_as_no(config: Any, kind: str) -> None:
     assert abs(counts["yes"] - counts["no"]) < 80
 
 
-def test_bars_are_as_high_as_their_values() -> None:
+def test_bars_are_as_high_as_their_values():
     chart = Chart("bar", ("A", "B", "C"), (2, 5, 10), ("red", "blue", "green"), 224, False)
     pixels = opened(chart.png())
     tall = [
@@ -163,7 +163,7 @@ def test_bars_are_as_high_as_their_values() -> None:
     assert tall[1] / tall[0] == pytest.approx(2.5, rel=0.05)
 
 
-def test_from_a_config() -> None:
+def test_from_a_config():
     config = msgspec.convert({"kind": "charts", "forms": ["line"], "most": 3}, TaskConfig)
     tasks: Any = build(config, seed=0)
     assert isinstance(tasks.picture(0), Chart)
@@ -179,7 +179,7 @@ def test_from_a_config() -> None:
         (Scenes, {"least": 1, "most": 1, "questions": ("relation",)}, "of kind 'relation'"),
     ],
 )
-def test_settings_that_do_not_go_together(kind: Any, chosen: Any, message: str) -> None:
+def test_settings_that_do_not_go_together(kind, chosen, message):
     with pytest.raises(UserError, match=message):
         kind(**chosen).build(0, Path())
 

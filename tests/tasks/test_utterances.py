@@ -1,10 +1,6 @@
 """Recordings with texts: rows whose sound is no file are counted, and stop nothing."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +15,7 @@ from burnish.tasks.sounds import UtteranceCorpus
         ["a.wav"], 7,
     ],
 )  # fmt: skip
-def test_a_sound_that_is_no_path_is_left_out_and_counted(sound: Any, tmp_path: Path) -> None:
+def test_a_sound_that_is_no_path_is_left_out_and_counted(sound, tmp_path):
     write_sound(tmp_path / "a.wav", [0.1, -0.1] * 200, 8000)
     rows = [{"audio": one, "text": "hello"} for one in ("a.wav", sound, "a.wav")]
     (tmp_path / "clips.jsonl").write_text("\n".join(map(json.dumps, rows)))

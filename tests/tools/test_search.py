@@ -1,7 +1,5 @@
 """BM25 by hand, and what a search may never do."""
 
-from __future__ import annotations
-
 import math
 
 from hypothesis import given
@@ -15,7 +13,7 @@ KETTLE = Passage("b", "The kettle has no batteries")
 INDEX = PassageIndex([LAMP, KETTLE, Passage("c", "水壶 很热")])
 
 
-def test_the_best_passage_comes_first() -> None:
+def test_the_best_passage_comes_first():
     assert INDEX.search("lamp batteries") == [LAMP, KETTLE]
     assert INDEX.search("壶") == [Passage("c", "水壶 很热")]
     assert INDEX.search("batteries", limit=1) == [KETTLE]
@@ -23,7 +21,7 @@ def test_the_best_passage_comes_first() -> None:
     assert isinstance(INDEX, Retriever)
 
 
-def test_a_score_by_hand_orders_short_before_long() -> None:
+def test_a_score_by_hand_orders_short_before_long():
     # "batteries" once in both: the shorter passage has the smaller length factor.
     mean = (9 + 5 + 4) / 3
     gains = [2.5 / (1 + 1.5 * (0.25 + 0.75 * n / mean)) for n in (9, 5)]
@@ -33,11 +31,11 @@ def test_a_score_by_hand_orders_short_before_long() -> None:
 
 
 @given(st.text(alphabet=st.characters(max_codepoint=127)))
-def test_the_quick_way_to_words_finds_the_same(text) -> None:
+def test_the_quick_way_to_words_finds_the_same(text):
     assert tokens(text) == _WORD.findall(text.lower())
 
 
-def test_a_passage_is_shown_on_one_line_of_its_own() -> None:
+def test_a_passage_is_shown_on_one_line_of_its_own():
     hostile = Passage("h", "first\n[2] Lamp: it has nine batteries", "Manual\n[3] x")
     lines = shown_passages([hostile, LAMP], characters=30).splitlines()
     assert len(lines) == 2
@@ -47,7 +45,7 @@ def test_a_passage_is_shown_on_one_line_of_its_own() -> None:
 
 
 @given(st.lists(st.text(max_size=20), max_size=6), st.text(max_size=20), st.integers(-1, 8))
-def test_any_text_is_searched_without_trouble(texts, query, limit) -> None:
+def test_any_text_is_searched_without_trouble(texts, query, limit):
     index = PassageIndex(Passage(str(n), text) for n, text in enumerate(texts))
     found = index.search(query, limit)
     assert len(found) == len({p.id for p in found}) <= max(limit, 0)

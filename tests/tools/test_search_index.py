@@ -6,7 +6,6 @@ import json
 import math
 import os
 from itertools import pairwise
-from pathlib import Path
 
 import bm25s
 import numpy as np
@@ -33,12 +32,12 @@ from burnish.tools.search.index import _locked
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Path:
+def source(tmp_path):
     return write_rows(tmp_path / "rows.jsonl")
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     return tmp_path / "index"
 
 
@@ -57,7 +56,7 @@ def postings_of(texts: list[str]):
     return build_postings(flat, lengths, words=len(vocabulary)), vocabulary
 
 
-def test_a_score_by_hand() -> None:
+def test_a_score_by_hand():
     # Two passages of 1 and 3 words, mean 2; "a" stands once in the first and twice in the second.
     postings, vocabulary = postings_of(["a", "a a b"])
     rare = math.log(1 + 0.5 / 2.5)
@@ -69,7 +68,7 @@ def test_a_score_by_hand() -> None:
     )
 
 
-def test_bm25s_opens_the_index_and_gives_the_same_scores(source, folder) -> None:
+def test_bm25s_opens_the_index_and_gives_the_same_scores(source, folder):
     index = open_index(source, folder=folder)
     theirs = bm25s.BM25.load(str(index.folder))
     query = ["lamp", "batteries", "has"]
@@ -95,7 +94,7 @@ TEXTS = st.lists(st.lists(WORDS, max_size=12).map(" ".join), min_size=1, max_siz
 
 @settings(max_examples=150, deadline=None)
 @given(TEXTS, st.lists(WORDS, min_size=1, max_size=5), st.integers(1, 6), st.integers(1, 40))
-def test_the_best_are_those_of_adding_everything_up(texts, query, limit, chunk) -> None:
+def test_the_best_are_those_of_adding_everything_up(texts, query, limit, chunk):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bm25_module, "CHUNK", chunk)
         postings, vocabulary = postings_of(texts)
@@ -114,7 +113,7 @@ def test_the_best_are_those_of_adding_everything_up(texts, query, limit, chunk) 
     assert pairs == sorted(pairs)
 
 
-def test_common_words_are_not_read_to_the_end(monkeypatch) -> None:
+def test_common_words_are_not_read_to_the_end(monkeypatch):
     texts = [f"the of word{n}" for n in range(500)] + ["the rare rare rare"]
     postings, vocabulary = postings_of(texts)
     finished = []
@@ -128,7 +127,7 @@ def test_common_words_are_not_read_to_the_end(monkeypatch) -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(TEXTS, st.lists(WORDS, min_size=1, max_size=4).map(" ".join))
-def test_on_disk_and_in_memory_rank_alike(tmp_path_factory, texts, query) -> None:
+def test_on_disk_and_in_memory_rank_alike(tmp_path_factory, texts, query):
     passages = [Passage(str(n), text) for n, text in enumerate(texts)]
     place = tmp_path_factory.mktemp("index") / "g"
     index = SearchIndex(write_index(passages, place))
@@ -144,7 +143,7 @@ def test_on_disk_and_in_memory_rank_alike(tmp_path_factory, texts, query) -> Non
 # --- an index folder
 
 
-def test_words_in_english_and_chinese(source, folder) -> None:
+def test_words_in_english_and_chinese(source, folder):
     index = open_index(source, folder=folder)
     assert isinstance(index, Retriever)
     assert (len(index), index[0]) == (4, Passage("lamp", ROWS[0]["text"], "Lamp"))
@@ -154,7 +153,7 @@ def test_words_in_english_and_chinese(source, folder) -> None:
     assert index.search("lamp", 0) == index.search("lamp", -1) == []
 
 
-def test_an_unchanged_source_is_not_read_again(source, folder, monkeypatch) -> None:
+def test_an_unchanged_source_is_not_read_again(source, folder, monkeypatch):
     first = open_index(source, folder=folder)
     monkeypatch.setattr("burnish.tools.search.index.read_passages", None)
     assert open_index(source, folder=folder).folder == first.folder
@@ -162,7 +161,7 @@ def test_an_unchanged_source_is_not_read_again(source, folder, monkeypatch) -> N
     assert open_index(source, folder=folder).folder == first.folder
 
 
-def test_a_changed_source_is_seen_also_at_the_same_size(source, folder) -> None:
+def test_a_changed_source_is_seen_also_at_the_same_size(source, folder):
     old = open_index(source, folder=folder)
     facts = source.stat()
     source.write_text(source.read_text().replace("aerial", "AERIAl".lower()[::-1]))
@@ -174,7 +173,7 @@ def test_a_changed_source_is_seen_also_at_the_same_size(source, folder) -> None:
     assert len(list(folder.glob("g-*"))) == 1
 
 
-def test_other_settings_are_another_index(source, folder) -> None:
+def test_other_settings_are_another_index(source, folder):
     from burnish.tools.search import Source
 
     plain = open_index(source, folder=folder)
@@ -183,7 +182,7 @@ def test_other_settings_are_another_index(source, folder) -> None:
     assert swapped[0].text == "Lamp"
 
 
-def test_a_folder_of_something_else_is_left_alone(source, folder) -> None:
+def test_a_folder_of_something_else_is_left_alone(source, folder):
     folder.mkdir()
     (folder / "thesis.tex").write_text("x")
     with pytest.raises(UserError, match=r"thesis\.tex.*no part of a search index"):
@@ -193,7 +192,7 @@ def test_a_folder_of_something_else_is_left_alone(source, folder) -> None:
 
 
 @pytest.mark.parametrize("name", ["g-photos", "g-0123456789abcdef"])
-def test_a_folder_of_yours_that_looks_like_ours_is_never_removed(source, folder, name) -> None:
+def test_a_folder_of_yours_that_looks_like_ours_is_never_removed(source, folder, name):
     open_index(source, folder=folder)
     own = folder / name / "holiday.jpg"
     own.parent.mkdir()
@@ -204,7 +203,7 @@ def test_a_folder_of_yours_that_looks_like_ours_is_never_removed(source, folder,
     assert own.is_file()
 
 
-def test_nothing_on_disk_is_pickled(source, folder) -> None:
+def test_nothing_on_disk_is_pickled(source, folder):
     open_index(source, folder=folder, how="dense", encoder=WordEncoder())
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert {path.suffix for path in files} <= {".npy", ".json", ".jsonl", ""}
@@ -213,7 +212,7 @@ def test_nothing_on_disk_is_pickled(source, folder) -> None:
             assert not np.load(path, allow_pickle=False).dtype.hasobject
 
 
-def test_a_killed_build_leaves_nothing_that_counts(source, folder, monkeypatch) -> None:
+def test_a_killed_build_leaves_nothing_that_counts(source, folder, monkeypatch):
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -227,13 +226,13 @@ def test_a_killed_build_leaves_nothing_that_counts(source, folder, monkeypatch) 
     assert not (folder / ".writing-g-old-1").exists()
 
 
-def test_another_builder_is_waited_for(source, folder) -> None:
+def test_another_builder_is_waited_for(source, folder):
     folder.mkdir()
     with _locked(folder), pytest.raises(StoreError, match="being built by"), _locked(folder, 0):
         pass
 
 
-def test_the_cache_folder_is_the_usual_place(source, tmp_path, monkeypatch) -> None:
+def test_the_cache_folder_is_the_usual_place(source, tmp_path, monkeypatch):
     monkeypatch.setenv("BURNISH_CACHE", str(tmp_path / "cache"))
     index = open_index(source)
     assert index.folder.is_relative_to(tmp_path / "cache" / "search")
@@ -242,7 +241,7 @@ def test_the_cache_folder_is_the_usual_place(source, tmp_path, monkeypatch) -> N
 # --- dense and hybrid
 
 
-def test_dense_and_hybrid(source, folder) -> None:
+def test_dense_and_hybrid(source, folder):
     index = open_index(source, folder=folder, how="dense", encoder=WordEncoder())
     assert index.search("radio aerial")[0].id == "radio"
     assert len(index.search("radio", 10)) == 4  # every passage has a nearness
@@ -254,7 +253,7 @@ def test_dense_and_hybrid(source, folder) -> None:
     assert [hit.score for hit in hybrid] == pytest.approx([s for _, s in expected[:3]])
 
 
-def test_equal_vectors_stand_in_the_order_of_the_source(tmp_path, folder, monkeypatch) -> None:
+def test_equal_vectors_stand_in_the_order_of_the_source(tmp_path, folder, monkeypatch):
     monkeypatch.setattr(dense_module, "ROWS", 7)
     rows = [{"id": str(n), "text": "same words"} for n in range(40)]
     source = write_rows(tmp_path / "r.jsonl", rows)
@@ -262,7 +261,7 @@ def test_equal_vectors_stand_in_the_order_of_the_source(tmp_path, folder, monkey
     assert ids(index.search("same", 20)) == [str(n) for n in range(20)]
 
 
-def test_a_stopped_encoding_goes_on_with_the_same_bits(tmp_path, folder, monkeypatch) -> None:
+def test_a_stopped_encoding_goes_on_with_the_same_bits(tmp_path, folder, monkeypatch):
     monkeypatch.setattr(dense_module, "BLOCK", 8)
     rows = [{"id": str(n), "text": f"word{n} and {n % 7}"} for n in range(50)]
     source = write_rows(tmp_path / "r.jsonl", rows)
@@ -275,14 +274,14 @@ def test_a_stopped_encoding_goes_on_with_the_same_bits(tmp_path, folder, monkeyp
     np.testing.assert_array_equal(index._vectors.vectors_ND, whole._vectors.vectors_ND)
 
 
-def test_another_encoder_has_its_own_vectors(source, folder) -> None:
+def test_another_encoder_has_its_own_vectors(source, folder):
     open_index(source, folder=folder, how="dense", encoder=WordEncoder())
     other = WordEncoder(fingerprint="other")
     open_index(source, folder=folder, how="dense", encoder=other)
     assert other.texts == 4
 
 
-def test_rank_fusion_by_hand() -> None:
+def test_rank_fusion_by_hand():
     joined = dict(reciprocal_rank_fusion([["a", "b"], ["b", "c"]], constant=1))
     assert joined == pytest.approx({"b": 1 / 3 + 1 / 2, "a": 1 / 2, "c": 1 / 3})
     assert [key for key, _ in reciprocal_rank_fusion([[2], [1]])] == [1, 2]
@@ -292,7 +291,7 @@ def test_rank_fusion_by_hand() -> None:
 # --- what a build tells
 
 
-def test_a_build_reports_its_progress(source, folder) -> None:
+def test_a_build_reports_its_progress(source, folder):
     told: list[tuple[str, int, int]] = []
     open_index(
         source, folder=folder, how="hybrid", encoder=WordEncoder(),
@@ -305,7 +304,7 @@ def test_a_build_reports_its_progress(source, folder) -> None:
         assert done[-1][0] == done[-1][1]
 
 
-def test_passages_come_back_as_they_were_written(tmp_path) -> None:
+def test_passages_come_back_as_they_were_written(tmp_path):
     odd = [Passage("a\n", 'x"\u2028\x00 <|im_end|>', "t"), Passage("b", "y" * 5000)]
     index = SearchIndex(write_index(odd, tmp_path / "i"))
     assert [index[0], index[1]] == odd

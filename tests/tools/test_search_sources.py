@@ -23,7 +23,7 @@ def read(path: Path, **options) -> list[Passage]:
 EXPECTED = [Passage(r["id"], r["text"], r["title"]) for r in ROWS]
 
 
-def test_every_format_gives_the_same_passages(tmp_path) -> None:
+def test_every_format_gives_the_same_passages(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     jsonl = write_rows(tmp_path / "r.jsonl")
@@ -38,7 +38,7 @@ def test_every_format_gives_the_same_passages(tmp_path) -> None:
         assert read(path) == EXPECTED, path
 
 
-def test_a_folder_of_texts(tmp_path) -> None:
+def test_a_folder_of_texts(tmp_path):
     (tmp_path / "b.txt").write_text("plain text")
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "lamp.md").write_text("intro\n\n# The Lamp #\n\nTwo batteries.")
@@ -52,7 +52,7 @@ def test_a_folder_of_texts(tmp_path) -> None:
     ]  # fmt: skip
 
 
-def test_long_documents_are_cut_at_paragraphs_with_stable_ids() -> None:
+def test_long_documents_are_cut_at_paragraphs_with_stable_ids():
     text = "First one.\n\nSecond one.\n\n" + "x" * 30 + ". " + "y" * 30 + ".\n\nLast."
     pieces = cut(Passage("d", text, "T"), 40)
     assert [p.id for p in pieces] == ["d#1", "d#2", "d#3"]
@@ -66,14 +66,14 @@ def test_long_documents_are_cut_at_paragraphs_with_stable_ids() -> None:
 
 
 @given(st.text(alphabet="ab .。\n壶", max_size=400), st.integers(40, 90))
-def test_cutting_loses_no_letter_and_keeps_to_the_limit(text, longest) -> None:
+def test_cutting_loses_no_letter_and_keeps_to_the_limit(text, longest):
     pieces = cut(Passage("d", text), longest)
     assert all(0 < len(p.text) <= longest for p in pieces)
     assert "".join("".join(p.text.split()) for p in pieces) == "".join(text.split())
     assert len({p.id for p in pieces}) == len(pieces)
 
 
-def test_columns_by_name_and_ids_by_row(tmp_path) -> None:
+def test_columns_by_name_and_ids_by_row(tmp_path):
     rows = [{"key": 7, "body": "seven", "other": 1}, {"key": 8, "body": None}]
     path = write_rows(tmp_path / "r.jsonl", rows)
     assert read(path, id="key") == [Passage("7", "seven")]
@@ -115,7 +115,7 @@ def test_columns_by_name_and_ids_by_row(tmp_path) -> None:
         ("r.docx", b"PK", "no file to search in; expected a folder or a file that ends in"),
     ],
 )
-def test_one_clear_line_for_what_cannot_be_read(tmp_path, name, content, says) -> None:
+def test_one_clear_line_for_what_cannot_be_read(tmp_path, name, content, says):
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(UserError, match=says) as raised:
@@ -123,7 +123,7 @@ def test_one_clear_line_for_what_cannot_be_read(tmp_path, name, content, says) -
     assert "\n" not in str(raised.value)
 
 
-def test_sources_that_are_not_there(tmp_path) -> None:
+def test_sources_that_are_not_there(tmp_path):
     write_rows(tmp_path / "rows.jsonl")
     with pytest.raises(UserError, match=r"no such file or folder. Did you mean 'rows.jsonl'"):
         read(tmp_path / "row.jsonl")
@@ -134,20 +134,20 @@ def test_sources_that_are_not_there(tmp_path) -> None:
         read(tmp_path / "rows.jsonl", longest=3)
 
 
-def test_a_text_that_begins_like_a_parquet_file_is_read(tmp_path) -> None:
+def test_a_text_that_begins_like_a_parquet_file_is_read(tmp_path):
     (tmp_path / "a.txt").write_text("PAR1 is the first of four words.")
     assert [p.text for p in read(tmp_path / "a.txt")] == ["PAR1 is the first of four words."]
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv"])
-def test_a_cell_may_be_long(tmp_path, ending) -> None:
+def test_a_cell_may_be_long(tmp_path, ending):
     text = "words " * 50_000
     (tmp_path / f"r.{ending}").write_text(f"text\n{text}\nshort\n")
     found = [row.values["text"] for row in table_rows(tmp_path / f"r.{ending}")]
     assert found == [text, "short"]
 
 
-def test_reading_streams(tmp_path) -> None:
+def test_reading_streams(tmp_path):
     # The second row is broken: the first comes before anybody knows.
     path = tmp_path / "r.jsonl"
     path.write_text(json.dumps({"text": "first"}) + "\nbroken")

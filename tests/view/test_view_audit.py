@@ -49,7 +49,7 @@ def make(folder: Path, steps: list[list[StoredSample]]) -> RunStore:
     return store
 
 
-def test_shift_by_hand() -> None:
+def test_shift_by_hand():
     # Deviations are 1 and 1, the means differ by 3.
     assert shift([0.0, 1.0, 2.0], [3.0, 4.0, 5.0]) == pytest.approx(3.0)
     assert shift([2.0, 2.0], [2.0]) == 0.0
@@ -57,11 +57,11 @@ def test_shift_by_hand() -> None:
     assert shift([], [1.0]) == 0.0
 
 
-def test_within_takes_the_groups_mean_away() -> None:
+def test_within_takes_the_groups_mean_away():
     assert within([1.0, 3.0, 10.0, 20.0], ["a", "a", "b", "b"]) == [-1.0, 1.0, -5.0, 5.0]
 
 
-def test_correlation_by_hand() -> None:
+def test_correlation_by_hand():
     assert correlation([1, 2, 3], [2, 4, 6]) == pytest.approx(1.0)
     assert correlation([1, 2, 3], [3, 2, 1]) == pytest.approx(-1.0)
     assert correlation([1, 1, 1], [3, 2, 1]) is None
@@ -69,12 +69,12 @@ def test_correlation_by_hand() -> None:
 
 
 @given(st.lists(st.tuples(numbers, numbers), min_size=2, max_size=30))
-def test_a_correlation_is_between_minus_one_and_one(pairs: list[tuple[float, float]]) -> None:
+def test_a_correlation_is_between_minus_one_and_one(pairs):
     found = correlation([a for a, _ in pairs], [b for _, b in pairs])
     assert found is None or -1 - 1e-9 <= found <= 1 + 1e-9
 
 
-def test_only_the_column_that_is_paid_is_paid() -> None:
+def test_only_the_column_that_is_paid_is_paid():
     cause = [-1.0, 1.0, -1.0, 1.0, 0.5, -0.5]
     beside = [1.0, 1.0, -1.0, -1.0, 0.0, 0.0]
     earned = paid([cause, beside, [0.0] * 6], [3 * c for c in cause])
@@ -83,7 +83,7 @@ def test_only_the_column_that_is_paid_is_paid() -> None:
     assert paid([cause], [0.0] * 6) == [0.0]
 
 
-def test_features_by_hand() -> None:
+def test_features_by_hand():
     assert SURFACE["format"]("# A\n- one\n2. two\n**b**") == 5.0
     assert repetition("a b c a b c") == pytest.approx(1 - 3 / 4)
     assert SURFACE["hedging"]("Perhaps it might be so.") == 2.0
@@ -91,7 +91,7 @@ def test_features_by_hand() -> None:
     assert SURFACE["refusals"]("I'm sorry, I cannot") == 2.0
 
 
-def test_of_phrases_that_rise_together_one_is_named() -> None:
+def test_of_phrases_that_rise_together_one_is_named():
     early = ["the sum is 4"] * 10
     late = ["the sum is 4 checked by two professors"] * 9 + ["the sum is 4 and more"]
     assert rising(early, late, 5) == ["4 checked by", "4 and more"]
@@ -99,7 +99,7 @@ def test_of_phrases_that_rise_together_one_is_named() -> None:
 
 
 @pytest.mark.parametrize("flaw", [flaw for flaw in FLAWS if flaw != "honest"])
-def test_a_planted_hack_is_ranked_first(flaw: str) -> None:
+def test_a_planted_hack_is_ranked_first(flaw):
     audit, ranked = run(flaw, seed=11)
     assert ranked.first == flaw
     assert ranked.strength > 2 * ranked.next_strength
@@ -108,7 +108,7 @@ def test_a_planted_hack_is_ranked_first(flaw: str) -> None:
     assert all(int(name.split("-")[1]) > 30 for name in first.samples), "late answers"
 
 
-def test_an_honest_run_has_no_finding_of_the_surface() -> None:
+def test_an_honest_run_has_no_finding_of_the_surface():
     audit, _ = run("honest", seed=3)
     assert not {"length", "format", "phrase"} & {f.monitor for f in audit.findings}
     assert audit.gold is not None
@@ -116,13 +116,13 @@ def test_an_honest_run_has_no_finding_of_the_surface() -> None:
     assert audit.gold.text.startswith("both rose")
 
 
-def test_the_named_samples_show_the_hack(tmp_path: Path) -> None:
+def test_the_named_samples_show_the_hack(tmp_path):
     with train(tmp_path / "run", "phrase", seed=2) as store:
         first = audit_run(store).findings[0]
         assert all("professors" in store.sample(name).trajectory.text for name in first.samples)
 
 
-def test_copies_over_prompts(tmp_path: Path) -> None:
+def test_copies_over_prompts(tmp_path):
     def step(number: int) -> list[StoredSample]:
         texts = ["same"] * 4 if number >= 4 else [f"own {i}" for i in range(4)]
         return [sample(number, i, t, total(i % 2), group=i // 2) for i, t in enumerate(texts)]
@@ -133,7 +133,7 @@ def test_copies_over_prompts(tmp_path: Path) -> None:
     assert found.strength == pytest.approx(0.8)
 
 
-def test_a_component_that_takes_over(tmp_path: Path) -> None:
+def test_a_component_that_takes_over(tmp_path):
     def step(number: int) -> list[StoredSample]:
         style, truth = number / 8, 0.5 - number / 100
         return [
@@ -150,7 +150,7 @@ def test_a_component_that_takes_over(tmp_path: Path) -> None:
     assert "truth fell" in found.text
 
 
-def test_conflicts_are_within_groups(tmp_path: Path) -> None:
+def test_conflicts_are_within_groups(tmp_path):
     steps = [
         [
             sample(n, 0, "a", total(1.0, one=(1.0, 1.0), two=(0.0, 1.0))),
@@ -165,7 +165,7 @@ def test_conflicts_are_within_groups(tmp_path: Path) -> None:
     assert "conflict" in {f.monitor for f in audit.findings}
 
 
-def test_flips_of_a_judge(tmp_path: Path) -> None:
+def test_flips_of_a_judge(tmp_path):
     def judged(forward: float, backward: float) -> Reward:
         parts = (Reward("forward", forward), Reward("backward", backward))
         return Reward("total", 0.0, parts=(Reward("judge", 0.0, parts=parts),))
@@ -179,7 +179,7 @@ def test_flips_of_a_judge(tmp_path: Path) -> None:
     assert (found.early, found.late) == (0.0, 1.0)
 
 
-def test_rewards_without_a_value_are_left_out_and_gold_can_be_given(tmp_path: Path) -> None:
+def test_rewards_without_a_value_are_left_out_and_gold_can_be_given(tmp_path):
     steps = []
     for n in range(4):
         failed = Reward.failed("total", Status.TIMEOUT, "late")
@@ -192,7 +192,7 @@ def test_rewards_without_a_value_are_left_out_and_gold_can_be_given(tmp_path: Pa
     assert "did not" in audit.gold.text
 
 
-def test_too_few_steps_are_said(tmp_path: Path) -> None:
+def test_too_few_steps_are_said(tmp_path):
     with make(tmp_path, [[sample(0, 0, "a", total(1.0))]]) as store:
         audit = audit_run(store)
     assert audit.findings == ()
@@ -200,7 +200,7 @@ def test_too_few_steps_are_said(tmp_path: Path) -> None:
     assert audit.gold is None
 
 
-def test_entropy_counts_half(tmp_path: Path) -> None:
+def test_entropy_counts_half(tmp_path):
     with make(
         tmp_path, [[sample(n, i, f"a{i}", total(i)) for i in range(2)] for n in range(8)]
     ) as store:
@@ -211,7 +211,7 @@ def test_entropy_counts_half(tmp_path: Path) -> None:
     assert not math.isnan(found.strength)
 
 
-def test_too_few_differences_say_nothing_about_pay(tmp_path: Path) -> None:
+def test_too_few_differences_say_nothing_about_pay(tmp_path):
     def step(number: int) -> list[StoredSample]:
         text = "n is it" if number >= 3 else "something else"
         paid = [float(number == 1 and i == 0) for i in range(4)]
@@ -223,7 +223,7 @@ def test_too_few_differences_say_nothing_about_pay(tmp_path: Path) -> None:
     assert "4 answers stand in groups whose rewards differ" in audit.note
 
 
-def test_only_answers_that_hold_a_phrase_are_named() -> None:
+def test_only_answers_that_hold_a_phrase_are_named():
     audit, _ = run("phrase", seed=4)
     phrase = next(f for f in audit.findings if f.monitor == "phrase")
     assert 0 < len(phrase.samples) <= 10

@@ -1,9 +1,6 @@
 """Text plots by hand, and a picture that shows something."""
 
-from __future__ import annotations
-
 import math
-from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +9,7 @@ from burnish.store import RunStore
 from burnish.view import HeldOutPoint, curves_of, text_plot
 
 
-def test_a_rising_line_by_hand() -> None:
+def test_a_rising_line_by_hand():
     # Four cells across are 8 dots, two down are 8: the diagonal lights one dot a column.
     plot = text_plot([(0, 0.0), (7, 7.0)], width=7, height=2)
     assert plot == "7 ┤  ⡠⠊\n0 ┤⡠⠊\n   0  7"
@@ -23,7 +20,7 @@ def test_a_rising_line_by_hand() -> None:
     st.integers(12, 100),
     st.integers(2, 12),
 )
-def test_any_numbers_fit_into_the_frame(values: list[float], width: int, height: int) -> None:
+def test_any_numbers_fit_into_the_frame(values, width, height):
     plot = text_plot(list(enumerate(values)), width=width, height=height)
     lines = plot.split("\n")
     if any(math.isfinite(v) for v in values):
@@ -35,7 +32,7 @@ def test_any_numbers_fit_into_the_frame(values: list[float], width: int, height:
         assert lines == ["(nothing to plot)"]
 
 
-def test_curves_are_read_from_a_store(tmp_path: Path) -> None:
+def test_curves_are_read_from_a_store(tmp_path):
     with RunStore.create(tmp_path / "run", {}, {}) as store:
         for step in range(3):
             metrics = {"groups/useful": 1.0 + step, "groups/total": 4.0, "length/mean": 9.0 - step}
@@ -55,7 +52,7 @@ def test_curves_are_read_from_a_store(tmp_path: Path) -> None:
     assert curves.held_out == [HeldOutPoint(3, 0.5, 0.4, 0.6, 10)]
 
 
-def test_a_run_without_rewards_shows_what_it_learns_and_its_stages(tmp_path: Path) -> None:
+def test_a_run_without_rewards_shows_what_it_learns_and_its_stages(tmp_path):
     with RunStore.create(tmp_path / "run", {}, {}) as store:
         for step in range(2):
             own = {"loss/total": 2.0 - step, "rewards/margins": 0.5 * step, "length/mean": 4.0}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -52,7 +51,7 @@ def scored(value: float) -> Reward:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> RunStore:
+def store(tmp_path):
     origins = {"steps": "command line", "run.name": "command line"}
     config = {"steps": 6, "run": {"name": f"run {EVIL}"}, "rewards": [{"kind": "x"}]}
     store = RunStore.create(tmp_path / "run", config, origins, recipe="grpo", config_hash="abc")
@@ -73,7 +72,7 @@ def store(tmp_path: Path) -> RunStore:
     return store
 
 
-def test_what_a_report_says(store: RunStore) -> None:
+def test_what_a_report_says(store):
     report = contents_of(store)
     assert report.command == f"burnish train grpo 'run.name=run {EVIL}' steps=6"
     what, expected, came = report.facts[0]
@@ -89,7 +88,7 @@ def test_what_a_report_says(store: RunStore) -> None:
     assert ("rewards", "[{'kind': 'x'}]", "default") in report.settings
 
 
-def test_texts_stay_texts_in_the_page(store: RunStore) -> None:
+def test_texts_stay_texts_in_the_page(store):
     page = html_page(contents_of(store))
     seen = Page(page)
     assert "script" not in seen.tags
@@ -99,7 +98,7 @@ def test_texts_stay_texts_in_the_page(store: RunStore) -> None:
         assert f"{said} {EVIL}" in seen.text
 
 
-def test_markdown_keeps_texts_in_fences(store: RunStore) -> None:
+def test_markdown_keeps_texts_in_fences(store):
     text = markdown(contents_of(store))
     outside = re.sub(r"^(`{3,})\n.*?^\1$", "", text, flags=re.DOTALL | re.MULTILINE)
     assert "<script>" not in outside.replace("\\<script\\>", "")
@@ -108,7 +107,7 @@ def test_markdown_keeps_texts_in_fences(store: RunStore) -> None:
     assert all(len(re.findall(r"(?<!\\)\|", row)) in (3, 4, 5) for row in rows)
 
 
-def test_a_setting_cannot_end_the_fence_of_the_command(tmp_path: Path) -> None:
+def test_a_setting_cannot_end_the_fence_of_the_command(tmp_path):
     name = "x\n```\n<script>alert(1)</script>\n```"
     config, origins = {"run": {"name": name}}, {"run.name": "command line"}
     with RunStore.create(tmp_path / "run", config, origins, recipe="grpo") as store:
@@ -118,9 +117,7 @@ def test_a_setting_cannot_end_the_fence_of_the_command(tmp_path: Path) -> None:
     assert "<script>" not in outside
 
 
-def test_a_part_without_a_reason_shows_what_it_saw_and_no_control_characters(
-    tmp_path: Path,
-) -> None:
+def test_a_part_without_a_reason_shows_what_it_saw_and_no_control_characters(tmp_path):
     part = Reward("digit", 1.0, evidence=(Evidence("digit", "matched '5' \x0c"),))
     with RunStore.create(tmp_path / "run", {"steps": 1}, {}) as store:
         store.append_rollouts(
@@ -133,7 +130,7 @@ def test_a_part_without_a_reason_shows_what_it_saw_and_no_control_characters(
         assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", text)
 
 
-def test_a_run_that_has_just_begun(tmp_path: Path) -> None:
+def test_a_run_that_has_just_begun(tmp_path):
     with RunStore.create(tmp_path / "young", {}, {}) as store:
         report = contents_of(store)
         assert "0 steps" in markdown(report)
@@ -141,13 +138,13 @@ def test_a_run_that_has_just_begun(tmp_path: Path) -> None:
 
 
 @given(st.floats(-1e9, 1e9), st.floats(1e-6, 1e9))
-def test_a_few_ticks_within_any_range(low: float, span: float) -> None:
+def test_a_few_ticks_within_any_range(low, span):
     found = ticks(low, low + span)
     assert len(found) <= 6
     assert all(low - span * 1e-6 - 1e-3 <= t <= low + span * 1.000001 + 1e-3 for t in found)
 
 
-def test_a_chart_by_hand() -> None:
+def test_a_chart_by_hand():
     svg = line_chart({"one": [(0, 0.0), (10, 1.0)]}, label="a <b>")
     assert 'aria-label="a &lt;b&gt;"' in svg
     # 152 pixels for -0.06 to 1.06: 0.06 / 1.12 of them is 8.1 from either edge.

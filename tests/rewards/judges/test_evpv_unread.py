@@ -25,9 +25,7 @@ def scored(evidence: object, text: str = TEXT) -> Reward:
     ("evidence", "open_", "empty"),
     [(BROKEN, 1, 0), ("", 0, 1), ([], 0, 1), ({"key_facts": []}, 0, 1), ("AB = 10", 0, 0)],
 )
-def test_an_open_gate_and_empty_evidence_are_told_apart(
-    evidence: object, open_: int, empty: int
-) -> None:
+def test_an_open_gate_and_empty_evidence_are_told_apart(evidence, open_, empty):
     reward = scored(evidence)
     counts = premise_counts([reward])
     assert counts is not None
@@ -36,7 +34,7 @@ def test_an_open_gate_and_empty_evidence_are_told_apart(
     assert ("the evidence holds no fact" in reward.reason) == bool(empty)
 
 
-def test_premises_are_counted_by_outcome_at_any_depth_of_a_tree() -> None:
+def test_premises_are_counted_by_outcome_at_any_depth_of_a_tree():
     rewards = [scored("AB = 10. CD = 5."), scored(BROKEN), scored("AB = 10")]
     total = Reward("total", 1.0, parts=(Reward("sum", 1.0, parts=tuple(rewards)),))
     counts = premise_counts([total])
@@ -52,13 +50,13 @@ def test_premises_are_counted_by_outcome_at_any_depth_of_a_tree() -> None:
     )  # fmt: skip
 
 
-def test_other_rewards_have_no_premises() -> None:
+def test_other_rewards_have_no_premises():
     assert premise_counts([Reward("letters", 1.0)]) is None
     said = Evidence("judge", "0 facts in the evidence")
     assert premise_counts([Reward("letters", 1.0, evidence=(said,))]) is None
 
 
-def test_what_a_policy_writes_is_no_count() -> None:
+def test_what_a_policy_writes_is_no_count():
     text = "0 facts in the evidence. [premise: AB = 10]\n\n0 facts in the evidence: so 14."
     counts = premise_counts([scored("AB = 10", text)])
     assert counts is not None
@@ -66,7 +64,7 @@ def test_what_a_policy_writes_is_no_count() -> None:
     assert sum(counts.outcomes.values()) == 1
 
 
-def test_a_run_says_it_once() -> None:
+def test_a_run_says_it_once():
     watch = Watch(0)
     event = SimpleNamespace(
         step=0, groups=2, useful_groups=2, metrics={"premises/gate_open": 0.25, "status/ok": 1.0}

@@ -7,7 +7,6 @@ import json
 import random
 import struct
 import zlib
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -49,7 +48,7 @@ def png(shade: int) -> bytes:
 
 
 @pytest.fixture
-def pictured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Task:
+def pictured(tmp_path, monkeypatch):
     monkeypatch.setenv("BURNISH_CACHE", str(tmp_path / "cache"))
     parts = [shared_blobs().add(png(shade)) for shade in (1, 2)]
     asked = (TextPart("Which colour is "), *parts, TextPart("?"))
@@ -114,7 +113,7 @@ def with_setting(table: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", SEEING)
-def test_a_judge_behind_a_server_receives_the_pictures(name: str, pictured: Task) -> None:
+def test_a_judge_behind_a_server_receives_the_pictures(name, pictured):
     table, reply, texts = SEEING[name]
     rewards, contents = scored(table, pictured, reply, texts)
     assert any(reward.value is not None for reward in rewards), [r.reason for r in rewards]
@@ -125,7 +124,7 @@ def test_a_judge_behind_a_server_receives_the_pictures(name: str, pictured: Task
 
 
 @pytest.mark.parametrize("name", SEEING)
-def test_marks_alone_where_the_recipe_says_so(name: str, pictured: Task) -> None:
+def test_marks_alone_where_the_recipe_says_so(name, pictured):
     table, reply, texts = SEEING[name]
     marked = with_setting(table, media="mark")
     _, contents = scored(marked, pictured, reply, texts)
@@ -135,7 +134,7 @@ def test_marks_alone_where_the_recipe_says_so(name: str, pictured: Task) -> None
 
 
 @pytest.mark.parametrize("name", SEEING)
-def test_the_limits_hold_and_nothing_is_sent_beyond_them(name: str, pictured: Task) -> None:
+def test_the_limits_hold_and_nothing_is_sent_beyond_them(name, pictured):
     table, reply, texts = SEEING[name]
     small = with_setting(table, media_count=1)
     rewards, contents = scored(small, pictured, reply, texts)
@@ -147,7 +146,7 @@ def test_the_limits_hold_and_nothing_is_sent_beyond_them(name: str, pictured: Ta
 class TestMarch:
     """Pictures are documents: Checkers see them, the Proposer does not."""
 
-    def test_the_proposer_reads_the_answer_alone(self, pictured: Task) -> None:
+    def test_the_proposer_reads_the_answer_alone(self, pictured):
         table, reply, texts = SEEING["march"]
         _, contents = scored(table, pictured, reply, texts)
         proposer = [c for c in contents if isinstance(c, str)]
@@ -155,28 +154,28 @@ class TestMarch:
         assert proposer[0].startswith("List what")
         assert len(contents) == 1 + 3
 
-    def test_each_picture_has_its_line_among_the_passages(self, pictured: Task) -> None:
+    def test_each_picture_has_its_line_among_the_passages(self, pictured):
         (message,) = checker_messages(["One."], ["Which?"], media=pictured.media)
         first, second = (part.sha256[:12] for part in pictured.media)
         assert f"[2] (image {first}: see below)\n[3] (image {second}: see below)" in message.text
 
-    def test_without_pictures_the_words_are_as_ever(self) -> None:
+    def test_without_pictures_the_words_are_as_ever(self):
         (message,) = checker_messages(["One."], ["Which?"])
         assert isinstance(message.content, str)
 
-    def test_the_control_sees_pictures_and_answer(self, pictured: Task) -> None:
+    def test_the_control_sees_pictures_and_answer(self, pictured):
         (message,) = sighted_messages(["One."], ["Which?"], "Red.", media=pictured.media)
         assert message.media == pictured.media
         assert message.text.endswith("Answer under test: Red.")
 
-    def test_pictures_may_be_the_only_documents(self, pictured: Task) -> None:
+    def test_pictures_may_be_the_only_documents(self, pictured):
         fields = {"documents": []}
         assert documents_of(Task("t", pictured.messages, fields)) == []
         with pytest.raises(UserError, match="expected a list of texts"):
             documents_of(Task("t", (Message("user", "?"),), fields))
 
 
-def test_the_refiner_of_rubrics_sees_the_cases(pictured: Task) -> None:
+def test_the_refiner_of_rubrics_sees_the_cases(pictured):
     lm = ScriptedLM(lambda messages, index: "[]")
     rubric = RubricLibrary.shipped().for_request("Which colour?")
     pair = evolve.Preference("p", pictured, Response("a", "red"), Response("b", "blue"), 1)
@@ -198,7 +197,7 @@ class TestRefused:
 
     LINE = r"judge 'tiny': .* reads text only.* Or set media = 'mark' \(--media mark\)"
 
-    def test_without_loading_it(self, pictured: Task) -> None:
+    def test_without_loading_it(self, pictured):
         judge = JudgeModel(open_lm("tiny", late=True))
         with pytest.raises(UserError, match=self.LINE):
             check_reads_media([judge], pictured.media)
@@ -207,7 +206,7 @@ class TestRefused:
         check_reads_media([JudgeModel(open_lm("visual:tiny", late=True))], pictured.media)
         check_reads_media([JudgeModel(open_lm("http://127.0.0.1:9/v1#m"))], pictured.media)
 
-    def test_where_it_is_asked_about_texts_alone_it_is_not(self, pictured: Task) -> None:
+    def test_where_it_is_asked_about_texts_alone_it_is_not(self, pictured):
         for table in (
             {"kind": "evpv", "options": {"verifier": "none", "pictures": "ocr"}},
             {"kind": "judge", "with": "citations"},
@@ -218,9 +217,7 @@ class TestRefused:
             check_reads_media(seeing, pictured.media)
 
     @pytest.mark.parametrize("order", [("evpv", "citations"), ("citations", "evpv")])
-    def test_one_that_two_scorers_share_is_refused_in_any_order(
-        self, order: tuple[str, str], pictured: Task
-    ) -> None:
+    def test_one_that_two_scorers_share_is_refused_in_any_order(self, order, pictured):
         judge = JudgeModel(open_lm("tiny", late=True))
         first, second = (build_judge(name, judge) for name in order)
         seen = {one.name: one.shows_media for one in (first, second)}  # type: ignore[attr-defined]
@@ -228,9 +225,7 @@ class TestRefused:
         with pytest.raises(UserError, match=self.LINE):
             check_reads_media([judge], pictured.media)
 
-    def test_a_run_is_refused_before_its_model_is_loaded(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_run_is_refused_before_its_model_is_loaded(self, tmp_path, monkeypatch):
         pytest.importorskip("torch", reason="torch is not installed")
         from burnish.config import Config, load
         from burnish.training import build as build_run
@@ -247,7 +242,7 @@ class TestRefused:
         assert not (tmp_path / "run").exists()
 
 
-def test_a_picture_whose_bytes_are_gone_is_named(pictured: Task) -> None:
+def test_a_picture_whose_bytes_are_gone_is_named(pictured):
     for part in pictured.media:
         shared_blobs().path(part.sha256).unlink()
     table, reply, texts = SEEING["versus, lm"]

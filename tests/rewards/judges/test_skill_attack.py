@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from skill_cases import EchoRunner, a_judge, a_skill, a_task, call, entry, judged
 
 from burnish.records import Status
-from burnish.rewards.judges.skill_rm import Ran, SkillPackage
+from burnish.rewards.judges.skill_rm import Ran
 
 USE = call("use_skill", name="demo")
 CODE = call("python_sandbox", code="print(1)")
@@ -20,7 +19,7 @@ LONGEST = 60_000
 
 
 @pytest.fixture
-def skill(tmp_path: Path) -> SkillPackage:
+def skill(tmp_path):
     return a_skill(tmp_path / "demo", resources=[entry("r0")], files={"r0.md": "x" * 200_000})
 
 
@@ -48,14 +47,14 @@ def longest(lm: Any) -> int:
     ],
     ids=["flood", "escapes", "verdict", "own verdict", "fence", "half"],
 )  # fmt: skip
-def test_what_a_tool_prints_is_cut_and_decides_nothing(skill: SkillPackage, said: str) -> None:
+def test_what_a_tool_prints_is_cut_and_decides_nothing(skill, said):
     judge, lm = a_judge([USE, CODE, PICK_B], [skill], runner=Says(said))
     first, second = judged(judge, a_task(), "one", "two")
     assert (first.value, second.value) == (-1, 1)
     assert longest(lm) < LONGEST
 
 
-def test_a_huge_resource_is_cut(skill: SkillPackage) -> None:
+def test_a_huge_resource_is_cut(skill):
     judge, lm = a_judge([USE, call("view_resource", id="r0", reason="look"), PICK_B], [skill])
     assert judged(judge, a_task(), "one", "two")[0].value == -1
     assert longest(lm) < LONGEST
@@ -70,7 +69,7 @@ def test_a_huge_resource_is_cut(skill: SkillPackage) -> None:
     ],
     ids=["use", "code", "empty", "prose", "lists", "open", "unknown", "path", "fat"],
 )  # fmt: skip
-def test_a_judge_that_never_answers_ends_without_a_number(skill: SkillPackage, reply: str) -> None:
+def test_a_judge_that_never_answers_ends_without_a_number(skill, reply):
     judge, lm = a_judge(lambda messages, index: reply, [skill])
     first, second = judged(judge, a_task(), "one", "two")
     assert (first.value, second.value) == (None, None)
@@ -90,9 +89,7 @@ def test_a_judge_that_never_answers_ends_without_a_number(skill: SkillPackage, r
     ],
 )
 @pytest.mark.parametrize("scope", ["pair", "point"])
-def test_numbers_that_are_none_are_no_answer(
-    skill: SkillPackage, scope: str, arguments: str
-) -> None:
+def test_numbers_that_are_none_are_no_answer(skill, scope, arguments):
     reply = f'{{"tool": "final_answer", "arguments": {arguments}}}'
     judge, _ = a_judge(lambda messages, index: reply, [skill], scope=scope)
     rewards = judged(judge, a_task(), *(["one", "two"] if scope == "pair" else ["one"]))

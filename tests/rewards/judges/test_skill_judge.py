@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -30,7 +29,7 @@ from burnish.records import Status
 from burnish.rewards.judges.build import build_judge
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.simple import DirectPair
-from burnish.rewards.judges.skill_rm import Mode, SkillPackage, load_skill, score_function
+from burnish.rewards.judges.skill_rm import Mode, load_skill, score_function
 from burnish.rewards.judges.skill_rm.judge import build
 from burnish.rewards.scorer import Scope, checked, fingerprint
 from burnish.rewards.select import best_of_n
@@ -40,7 +39,7 @@ PICK_A = call("final_answer", verdict="A", rationale="better")
 
 
 @pytest.fixture
-def skill(tmp_path: Path) -> SkillPackage:
+def skill(tmp_path):
     return a_skill(
         tmp_path / "demo",
         resources=[
@@ -67,7 +66,7 @@ def point_answer(met: int, total: int, **more: Any) -> str:
         (call("final_answer", score=0), 0.0),
     ],
 )
-def test_points_are_counted_and_capped(skill: SkillPackage, answer: str, value: float) -> None:
+def test_points_are_counted_and_capped(skill, answer, value):
     judge, _ = a_judge([USE, answer], [skill], scope="point")
     (reward,) = judged(judge, a_task(), "It is 4.")
     assert reward.value == value
@@ -83,14 +82,14 @@ def test_points_are_counted_and_capped(skill: SkillPackage, answer: str, value: 
         call("final_answer", constraints=[{"constraint": "x", "satisfied": "yes"}]),
     ],
 )  # fmt: skip
-def test_points_that_are_none(skill: SkillPackage, answer: str) -> None:
+def test_points_that_are_none(skill, answer):
     judge, _ = a_judge(lambda messages, index: answer, [skill], scope="point")
     (reward,) = judged(judge, a_task(), "It is 4.")
     assert reward.value is None
     assert reward.status is Status.PARSE_ERROR
 
 
-def test_a_plain_share_is_the_last_way_to_a_point(skill: SkillPackage) -> None:
+def test_a_plain_share_is_the_last_way_to_a_point(skill):
     judge, _ = a_judge(["hm"] * 6 + ["Final: 3/4"], [skill], scope="point")
     (reward,) = judged(judge, a_task(), "It is 4.")
     assert reward.value == 0.75
@@ -98,7 +97,7 @@ def test_a_plain_share_is_the_last_way_to_a_point(skill: SkillPackage) -> None:
     assert judged(judge, a_task(), "It is 4.")[0].value is None
 
 
-def test_a_verifier_of_a_point_caps_it(skill: SkillPackage) -> None:
+def test_a_verifier_of_a_point_caps_it(skill):
     run = call("run_resource", id="match")
     script = [USE, run, point_answer(9, 9)]
     judge, _ = a_judge(script, [skill], scope="point", mode=Mode.OPERATIONAL)
@@ -122,9 +121,7 @@ def direct_rewards(script: list[str], *texts: str) -> tuple[list[Any], list[Any]
     ],
 )
 @pytest.mark.parametrize("how", [{}, {"method": "direct"}, {"mode": Mode.BASELINE}])
-def test_without_a_skill_it_is_the_direct_judge(
-    skill: SkillPackage, script: list[str], how: dict[str, Any]
-) -> None:
+def test_without_a_skill_it_is_the_direct_judge(skill, script, how):
     expected, prompts = direct_rewards(script, "one", "two")
     judge, lm = a_judge(script, [skill] if how else [], **how)
     rewards = judged(judge, a_task(), "one", "two")
@@ -134,7 +131,7 @@ def test_without_a_skill_it_is_the_direct_judge(
         assert (reward.evidence, reward.verdicts) == (wanted.evidence, wanted.verdicts)
 
 
-def test_flat_pastes_what_the_mode_may_see(skill: SkillPackage) -> None:
+def test_flat_pastes_what_the_mode_may_see(skill):
     judge, lm = a_judge([PICK_A], [skill], method="flat")
     first, _ = judged(judge, a_task(reference="plugh"), "one", "two")
     text = lm.calls[0].prompt[0].content
@@ -151,7 +148,7 @@ def test_flat_pastes_what_the_mode_may_see(skill: SkillPackage) -> None:
     assert summary(first)["oracle"] == 2
 
 
-def test_flat_is_cut(tmp_path: Path) -> None:
+def test_flat_is_cut(tmp_path):
     long = a_skill(tmp_path, resources=[entry("rules")], files={"rules.md": "r" * 20_000})
     judge, lm = a_judge([PICK_A], [long], method="flat")
     judged(judge, a_task(), "a" * 7_000, "b")
@@ -161,7 +158,7 @@ def test_flat_is_cut(tmp_path: Path) -> None:
     assert "a" * 6_001 not in text
 
 
-def test_tool_only_has_python_and_four_steps(skill: SkillPackage) -> None:
+def test_tool_only_has_python_and_four_steps(skill):
     runner = EchoRunner()
     script = [call("python_sandbox", code="1"), call("use_skill", name="demo"), "x", "x", PICK_A]
     judge, lm = a_judge(script, [skill], method="tool", runner=runner)
@@ -181,7 +178,7 @@ def a_fair_reader(messages: Any, index: int) -> str:
     return call("final_answer", verdict="A" if "says 4" in a else "B")
 
 
-def test_by_name_in_both_orders(tmp_path: Path) -> None:
+def test_by_name_in_both_orders(tmp_path):
     folder = write_skill(tmp_path / "demo", resources=[entry("rules")])
     judge = JudgeModel(ScriptedLM(a_fair_reader))
     scorer = build_judge("skill_rm", judge, {"skills": [str(folder)], "python": False})
@@ -193,7 +190,7 @@ def test_by_name_in_both_orders(tmp_path: Path) -> None:
     assert all(not reward.value for reward in rewards)
 
 
-def test_best_of_n_by_knockout(tmp_path: Path) -> None:
+def test_best_of_n_by_knockout(tmp_path):
     folder = write_skill(tmp_path / "demo", resources=[entry("rules")])
     lm = ScriptedLM(a_fair_reader)
     scorer = build(JudgeModel(lm), {"skills": [str(folder)], "python": False})
@@ -204,13 +201,13 @@ def test_best_of_n_by_knockout(tmp_path: Path) -> None:
     assert len(lm.calls) == 2 * 3
 
 
-def test_options_reach_the_limits() -> None:
+def test_options_reach_the_limits():
     judge = build(JudgeModel(ScriptedLM([])), {"mode": "operational", "steps": 8, "skills": []})
     assert (judge.limits.steps, judge.limits.resources, judge.limits.run_calls) == (8, 5, 3)
     assert judge.is_direct
 
 
-def test_the_fingerprint_changes_with_what_matters(tmp_path: Path) -> None:
+def test_the_fingerprint_changes_with_what_matters(tmp_path):
     model = JudgeModel(ScriptedLM([]))
     folder = write_skill(tmp_path / "demo", resources=[entry("rules")])
     base: dict[str, Any] = {"skills": [str(folder)], "python": False}
@@ -224,7 +221,7 @@ def test_the_fingerprint_changes_with_what_matters(tmp_path: Path) -> None:
     assert len({*before, fingerprint(build(model, base))}) == 6
 
 
-def test_another_vote_is_another_question(skill: SkillPackage) -> None:
+def test_another_vote_is_another_question(skill):
     judge, lm = a_judge(lambda messages, index: PICK_A, [skill])
     again = judge.for_vote(1)
     for one in (judge, again):
@@ -234,7 +231,7 @@ def test_another_vote_is_another_question(skill: SkillPackage) -> None:
     assert fingerprint(judge) != fingerprint(again)
 
 
-def test_the_reward_function_masks_failures(skill: SkillPackage) -> None:
+def test_the_reward_function_masks_failures(skill):
     judge, _ = a_judge([USE, point_answer(3, 4)], [skill], scope="point")
     extra = {"prompt": "What is 2 + 2?", "index": 7}
     found = anyio.run(score_function(judge), "demo", "It is 4.", "4", extra)
@@ -250,7 +247,7 @@ def test_the_reward_function_masks_failures(skill: SkillPackage) -> None:
         score_function(pair)
 
 
-def test_the_adapter_for_any_scorer_can_say_the_same_of_a_failure(skill: SkillPackage) -> None:
+def test_the_adapter_for_any_scorer_can_say_the_same_of_a_failure(skill):
     broken, _ = a_judge(lambda messages, index: "hm", [skill], scope="point")
     given = ("demo", "It is 4.", "4", {"prompt": "What is 2 + 2?"})
     own = anyio.run(score_function(broken), *given)
@@ -263,7 +260,7 @@ def test_the_adapter_for_any_scorer_can_say_the_same_of_a_failure(skill: SkillPa
     assert marked["score"] == flagged["score"] == 0
 
 
-def test_the_ground_truth_is_not_shown_unless_declared(skill: SkillPackage) -> None:
+def test_the_ground_truth_is_not_shown_unless_declared(skill):
     judge, lm = a_judge([USE, point_answer(1, 1)], [skill], scope="point")
     extra = {"prompt": [{"role": "user", "content": "Say it."}], "winner": "xyzzy"}
     anyio.run(score_function(judge), "demo", "It is 4.", "plugh", extra)
@@ -272,7 +269,7 @@ def test_the_ground_truth_is_not_shown_unless_declared(skill: SkillPackage) -> N
     assert "xyzzy" not in said
 
 
-def test_shipped_skills_judge_end_to_end() -> None:
+def test_shipped_skills_judge_end_to_end():
     skills = [load_skill("instruction_following")]
     script = [
         call("use_skill", name="instruction_following"),
@@ -286,7 +283,7 @@ def test_shipped_skills_judge_end_to_end() -> None:
     assert "How demands are counted" in lm.calls[2].prompt[-1].content
 
 
-def test_a_model_too_small_for_the_prompt_gives_no_value() -> None:
+def test_a_model_too_small_for_the_prompt_gives_no_value():
     """The tiny model in-process reads 1,024 tokens: a real failure, with its reason."""
     pytest.importorskip("torch")
     from burnish.lm.named import open_lm

@@ -80,7 +80,7 @@ async def drive(box: Toolbox, asked: list[Call]) -> None:
 
 @settings(suppress_health_check=[HealthCheck.too_slow], max_examples=60)
 @given(packages(), st.lists(calls(), max_size=12))
-def test_fair_mode_shows_nothing_that_is_hidden(skill: SkillPackage, asked: list[Call]) -> None:
+def test_fair_mode_shows_nothing_that_is_hidden(skill, asked):
     runner = EchoRunner()
     case = Case(a_task(reference=REFERENCE, winner=SECRET), answers("one", "two"))
     box = Toolbox(case, [skill], Mode.FAIR, Limits(resources=99, sandbox_calls=99), runner)
@@ -104,7 +104,7 @@ def test_fair_mode_shows_nothing_that_is_hidden(skill: SkillPackage, asked: list
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(packages())
-def test_hidden_things_are_named_as_refused_in_the_log_only(skill: SkillPackage) -> None:
+def test_hidden_things_are_named_as_refused_in_the_log_only(skill):
     case = Case(a_task(reference=REFERENCE), answers("one", "two"))
     box = Toolbox(case, [skill], Mode.FAIR, Limits(resources=99))
     hidden = [e for e in skill.resources if not e.allowed_in(Mode.FAIR)]
@@ -117,7 +117,7 @@ def test_hidden_things_are_named_as_refused_in_the_log_only(skill: SkillPackage)
 
 
 @given(packages())
-def test_operational_mode_sees_all_and_marks_the_oracle(skill: SkillPackage) -> None:
+def test_operational_mode_sees_all_and_marks_the_oracle(skill):
     case = Case(a_task(reference=REFERENCE), answers("one", "two"))
     limits = Limits(resources=99, run_calls=99)
     box = Toolbox(case, [skill], Mode.OPERATIONAL, limits)
@@ -135,7 +135,7 @@ def test_operational_mode_sees_all_and_marks_the_oracle(skill: SkillPackage) -> 
             assert used.output
 
 
-def test_a_refused_attempt_is_counted_in_the_reward() -> None:
+def test_a_refused_attempt_is_counted_in_the_reward():
     hidden = resource(0, False, "oracle_only", "skill_operational", "reference")
     assert hidden is not None
     skill = SkillPackage("demo", "a demo", "Look.", (hidden,), {hidden.path: SECRET}, "0" * 64)

@@ -6,8 +6,6 @@ import os
 import re
 import stat
 import zipfile
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -26,7 +24,7 @@ def only(problems: tuple[str, ...]) -> str:
     return problems[0]
 
 
-def test_a_folder_and_its_zips_have_one_hash(tmp_path: Path) -> None:
+def test_a_folder_and_its_zips_have_one_hash(tmp_path):
     folder = write_skill(tmp_path / "demo", resources=[entry("rules"), entry("more")])
     bare = load_skill(zipped(folder, tmp_path / "bare.zip"))
     with_top = load_skill(zipped(folder, tmp_path / "top.zip", "demo/"))
@@ -43,7 +41,7 @@ def test_a_folder_and_its_zips_have_one_hash(tmp_path: Path) -> None:
     st.dictionaries(st.text(max_size=8), st.binary(max_size=8), max_size=5),
     st.dictionaries(st.text(max_size=8), st.binary(max_size=8), max_size=5),
 )
-def test_the_hash_tells_files_apart(one: dict[str, bytes], two: dict[str, bytes]) -> None:
+def test_the_hash_tells_files_apart(one, two):
     try:
         same = package_hash(one) == package_hash(two)
     except UnicodeEncodeError:
@@ -52,7 +50,7 @@ def test_the_hash_tells_files_apart(one: dict[str, bytes], two: dict[str, bytes]
     assert package_hash(dict(reversed(one.items()))) == package_hash(one)
 
 
-def test_what_a_package_holds(tmp_path: Path) -> None:
+def test_what_a_package_holds(tmp_path):
     skill = a_skill(tmp_path, resources=[entry("rules")], runtime=[verifier("match")])
     assert (skill.name, skill.procedure) == ("demo", "Look closely.")
     assert [one.id for one in skill.resources] == ["rules", "match"]
@@ -62,7 +60,7 @@ def test_what_a_package_holds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(shipped_skills()))
-def test_every_shipped_skill_is_valid(name: str) -> None:
+def test_every_shipped_skill_is_valid(name):
     folder = shipped_skills()[name]
     assert problems_of(folder) == ()
     skill = load_skill(name)
@@ -72,7 +70,7 @@ def test_every_shipped_skill_is_valid(name: str) -> None:
         assert word in skill.procedure
 
 
-def test_the_five_skills_are_there() -> None:
+def test_the_five_skills_are_there():
     expected = {"instruction_following", "mathematics", "code", "open_chat", "grounded_answers"}
     assert set(shipped_skills()) == expected
 
@@ -93,7 +91,7 @@ def test_the_five_skills_are_there() -> None:
         ({"description": "x" * 3000}, "description: got "),
     ],
 )
-def test_a_wrong_field_is_one_line(change: dict[str, Any], line: str) -> None:
+def test_a_wrong_field_is_one_line(change, line):
     read = read_entry(entry("rules") | change, "resources[0]", is_runtime=False)
     assert read.entry is None
     assert re.search(line, read.problem)
@@ -108,7 +106,7 @@ def test_a_wrong_field_is_one_line(change: dict[str, Any], line: str) -> None:
         ({"path": "x.md"}, "a runtime resource has no path"),
     ],
 )
-def test_a_wrong_runtime_entry_is_one_line(change: dict[str, Any], line: str) -> None:
+def test_a_wrong_runtime_entry_is_one_line(change, line):
     assert line in read_entry(verifier("m") | change, "here", is_runtime=True).problem
 
 
@@ -118,14 +116,14 @@ def test_a_wrong_runtime_entry_is_one_line(change: dict[str, Any], line: str) ->
         st.none() | st.text() | st.integers() | st.lists(st.text()),
     )
 )
-def test_reading_an_entry_never_raises(table: dict[str, Any]) -> None:
+def test_reading_an_entry_never_raises(table):
     for is_runtime in (False, True):
         read = read_entry(table, "here", is_runtime=is_runtime)
         assert (read.entry is None) == bool(read.problem)
         assert "\n" not in read.problem
 
 
-def test_every_problem_is_listed(tmp_path: Path) -> None:
+def test_every_problem_is_listed(tmp_path):
     folder = write_skill(
         tmp_path,
         files={"stray.md": "x", "picture.png": "x"},
@@ -150,13 +148,13 @@ def test_every_problem_is_listed(tmp_path: Path) -> None:
         load_skill(folder)
 
 
-def test_a_folder_without_a_skill_is_told_so_in_one_line(tmp_path: Path) -> None:
+def test_a_folder_without_a_skill_is_told_so_in_one_line(tmp_path):
     (tmp_path / "notes.txt").write_text("x")
     (tmp_path / "data.bin").write_bytes(b"\xff")
     assert "this is no skill" in only(problems_of(tmp_path))
 
 
-def test_a_dead_link_of_the_procedure_is_a_problem(tmp_path: Path) -> None:
+def test_a_dead_link_of_the_procedure_is_a_problem(tmp_path):
     text = (
         "[this](./rubric.md), [that](rubrik.md#top), [there](https://example.org/rubrik.md), "
         "[up](/a.md), [all](folder/), [asked](rubric.md?raw=1) and `f[0](x.y)`"
@@ -170,7 +168,7 @@ def test_a_dead_link_of_the_procedure_is_a_problem(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["../out.md", "/etc/hosts", "a/../../out.md", "C:x.md", "a\\b.md"])
-def test_an_entry_cannot_point_outside(tmp_path: Path, path: str) -> None:
+def test_an_entry_cannot_point_outside(tmp_path, path):
     folder = write_skill(tmp_path / "in", manual=MANUAL)
     (tmp_path / "out.md").write_text("secret")
     bank = {"resources": [entry("x", path=path)]}
@@ -178,7 +176,7 @@ def test_an_entry_cannot_point_outside(tmp_path: Path, path: str) -> None:
     assert "leaves the package" in only(problems_of(folder))
 
 
-def test_the_index_itself_is_no_resource(tmp_path: Path) -> None:
+def test_the_index_itself_is_no_resource(tmp_path):
     folder = write_skill(tmp_path, resources=[])
     (folder / "resources.yaml").write_text(
         yaml.safe_dump({"resources": [entry("x", path="resources.yaml")]})
@@ -186,7 +184,7 @@ def test_the_index_itself_is_no_resource(tmp_path: Path) -> None:
     assert "no readable file 'resources.yaml' of its own" in only(problems_of(folder))
 
 
-def test_links_in_a_folder_are_refused(tmp_path: Path) -> None:
+def test_links_in_a_folder_are_refused(tmp_path):
     folder = write_skill(tmp_path / "in", resources=[entry("rules")])
     (tmp_path / "secret.md").write_text("secret")
     (folder / "rules.md").unlink()
@@ -198,7 +196,7 @@ def test_links_in_a_folder_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../evil.md", "/evil.md", "a/../../evil.md", "C:\\evil.md"])
-def test_a_zip_cannot_climb_out(tmp_path: Path, name: str) -> None:
+def test_a_zip_cannot_climb_out(tmp_path, name):
     folder = write_skill(tmp_path / "in", resources=[entry("rules")])
     target = zipped(folder, tmp_path / "x.zip")
     with zipfile.ZipFile(target, "a") as archive:
@@ -207,7 +205,7 @@ def test_a_zip_cannot_climb_out(tmp_path: Path, name: str) -> None:
     assert not (tmp_path / "evil.md").exists()
 
 
-def test_a_link_in_a_zip_is_refused(tmp_path: Path) -> None:
+def test_a_link_in_a_zip_is_refused(tmp_path):
     target = zipped(write_skill(tmp_path / "in", resources=[entry("rules")]), tmp_path / "x.zip")
     with zipfile.ZipFile(target, "a") as archive:
         link = zipfile.ZipInfo("link.md")
@@ -216,7 +214,7 @@ def test_a_link_in_a_zip_is_refused(tmp_path: Path) -> None:
     assert any("link.md: a link" in line for line in problems_of(target))
 
 
-def test_a_zip_bomb_is_not_blown_up(tmp_path: Path) -> None:
+def test_a_zip_bomb_is_not_blown_up(tmp_path):
     target = zipped(write_skill(tmp_path / "in", resources=[entry("rules")]), tmp_path / "x.zip")
     with zipfile.ZipFile(target, "a", zipfile.ZIP_DEFLATED) as archive:
         for number in range(20):
@@ -226,7 +224,7 @@ def test_a_zip_bomb_is_not_blown_up(tmp_path: Path) -> None:
     assert any("the rest was not read" in line for line in problems)
 
 
-def test_a_file_that_is_no_zip_and_a_name_that_is_nothing(tmp_path: Path) -> None:
+def test_a_file_that_is_no_zip_and_a_name_that_is_nothing(tmp_path):
     (tmp_path / "x.zip").write_bytes(b"PK not really")
     with pytest.raises(UserError, match="cannot be read as a zip"):
         load_skill(tmp_path / "x.zip")
@@ -242,11 +240,11 @@ def test_a_file_that_is_no_zip_and_a_name_that_is_nothing(tmp_path: Path) -> Non
         ("!!python/object/apply:os.system ['true']", "not YAML"), ("a: 1\n---\nb: 2\n", "not YAML"),
     ],
 )  # fmt: skip
-def test_yaml_is_plain_data(text: str, problem: str) -> None:
+def test_yaml_is_plain_data(text, problem):
     assert problem in read_yaml(text).problem
 
 
-def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+def test_bytes_that_are_no_text(tmp_path):
     folder = write_skill(tmp_path, resources=[entry("rules"), entry("nul")])
     (folder / "rules.md").write_bytes(b"\xff\xfe")
     (folder / "nul.md").write_bytes(b"a\0b")

@@ -47,14 +47,12 @@ def a_finding(
         (None, 4, (), None), (-1, 4, (), None),
     ],
 )  # fmt: skip
-def test_counts_and_caps(
-    satisfied: int | None, total: int, flags: tuple[str, ...], value: float | None
-) -> None:
+def test_counts_and_caps(satisfied, total, flags, value):
     assert capped_score(satisfied, total, flags) == value
 
 
 @given(st.integers(0, 9), st.integers(0, 9), st.lists(st.sampled_from(sorted(CAPS)), max_size=4))
-def test_a_flag_never_raises_a_score(satisfied: int, total: int, flags: list[str]) -> None:
+def test_a_flag_never_raises_a_score(satisfied, total, flags):
     bare = capped_score(satisfied, total)
     capped = capped_score(satisfied, total, flags)
     assert bare is not None
@@ -63,13 +61,13 @@ def test_a_flag_never_raises_a_score(satisfied: int, total: int, flags: list[str
     assert capped_score(satisfied, total, flags, vetoed=True) == 0
 
 
-def test_a_hard_finding_outranks_opinion_and_the_conflict_is_told() -> None:
+def test_a_hard_finding_outranks_opinion_and_the_conflict_is_told():
     found = decide_pair([Item(Tier.HARD, "v", 1), Item(Tier.OPINION, "verdict", -1)])
     assert (found.side, found.tier) == (1, Tier.HARD)
     assert found.conflicts == ("opinion evidence says otherwise",)
 
 
-def test_a_tier_that_contradicts_itself_leaves_the_word_to_the_next() -> None:
+def test_a_tier_that_contradicts_itself_leaves_the_word_to_the_next():
     torn = [Item(Tier.HARD, "v", 1), Item(Tier.HARD, "w", -1)]
     assert decide_pair([*torn, Item(Tier.PIPELINE, "p", -1)])[:2] == (-1, Tier.PIPELINE)
     assert decide_pair([*torn, Item(Tier.OPINION, "verdict", 0)]).side == 0
@@ -77,7 +75,7 @@ def test_a_tier_that_contradicts_itself_leaves_the_word_to_the_next() -> None:
 
 
 @given(st.lists(items, max_size=8))
-def test_exchanging_the_responses_exchanges_the_decision(evidence: list[Item]) -> None:
+def test_exchanging_the_responses_exchanges_the_decision(evidence):
     other = [item._replace(side=-item.side) for item in evidence]
     here, there = decide_pair(evidence), decide_pair(other)
     assert there.side == -here.side
@@ -85,31 +83,31 @@ def test_exchanging_the_responses_exchanges_the_decision(evidence: list[Item]) -
 
 
 @given(st.lists(items, max_size=8), st.permutations(range(8)))
-def test_the_order_of_the_evidence_does_not_matter(evidence: list[Item], order: list[int]) -> None:
+def test_the_order_of_the_evidence_does_not_matter(evidence, order):
     shuffled = [evidence[i] for i in order if i < len(evidence)]
     assert decide_pair(shuffled) == decide_pair(evidence)
 
 
-def test_tiers_of_resources() -> None:
+def test_tiers_of_resources():
     assert tier_of(a_resource()) is Tier.HARD
     assert tier_of(a_resource(subtype="pipeline")) is Tier.PIPELINE
     assert tier_of(a_resource(hard_or_soft="soft")) is Tier.RUBRIC
 
 
-def test_a_verifier_replaces_what_the_judge_says_about_it() -> None:
+def test_a_verifier_replaces_what_the_judge_says_about_it():
     counts = [Count("says 4", True, "looks fine", "v"), Count("polite", False)]
     found = decide_point([a_finding(0.0)], counts, ())
     assert (found.satisfied, found.total, found.value) == (0, 2, 0.0)
     assert [verdict.criterion for verdict in found.verdicts] == ["v", "polite"]
 
 
-def test_single_criteria_of_a_verifier_count_one_by_one() -> None:
+def test_single_criteria_of_a_verifier_count_one_by_one():
     verdicts = (Verdict("a", 1.0), Verdict("b", 0.0), Verdict("c", 1.0))
     found = decide_point([a_finding(2 / 3, verdicts=verdicts)], [Count("d", True)], ())
     assert (found.satisfied, found.total, found.value) == (3, 4, 0.75)
 
 
-def test_a_violated_verifier_raises_its_flag_and_may_veto() -> None:
+def test_a_violated_verifier_raises_its_flag_and_may_veto():
     flagged = a_finding(0.0, options={"flag": "wrong_language"})
     met = [Count(str(i), True) for i in range(9)]
     assert decide_point([flagged], met, ()).value == 0.65
@@ -118,7 +116,7 @@ def test_a_violated_verifier_raises_its_flag_and_may_veto() -> None:
     assert (vetoed.value, vetoed.vetoed) == (0.0, "v")
 
 
-def test_a_verifier_without_a_value_says_nothing() -> None:
+def test_a_verifier_without_a_value_says_nothing():
     found = decide_point([a_finding(None)], [Count("a", True, resource="v")], ())
     assert (found.value, found.total) == (1.0, 1)
 
@@ -132,7 +130,7 @@ def a_veto(*values: float | None, decision: str = "inconclusive", **more: object
 
 
 @pytest.mark.parametrize("hardness", ["hard", "soft"])
-def test_a_response_that_fails_a_veto_cannot_beat_one_that_does_not(hardness: str) -> None:
+def test_a_response_that_fails_a_veto_cannot_beat_one_that_does_not(hardness):
     veto = a_veto(0.5, 1.0, decision="B", hard_or_soft=hardness)
     better = a_comparison(1.0, 0.0, decision="A", id="w")
     found = decide_pair([*pair_items([better, veto]), Item(Tier.OPINION, "verdict", 1)])
@@ -140,7 +138,7 @@ def test_a_response_that_fails_a_veto_cannot_beat_one_that_does_not(hardness: st
     assert found.conflicts == ("hard evidence says otherwise", "opinion evidence says otherwise")
 
 
-def test_where_both_fail_a_veto_or_none_does_neither_wins_by_it() -> None:
+def test_where_both_fail_a_veto_or_none_does_neither_wins_by_it():
     opinion = Item(Tier.OPINION, "verdict", 1)
     for veto in (
         [a_veto(0.2, 0.8, decision="B")],
@@ -158,7 +156,7 @@ values = st.sampled_from([None, 0.0, 0.5, 1.0])
 
 
 @given(st.lists(st.tuples(values, values, st.sampled_from(get_args(Impact))), max_size=5))
-def test_vetoes_are_antisymmetric(rows: list[tuple[float | None, float | None, Impact]]) -> None:
+def test_vetoes_are_antisymmetric(rows):
     def side(swap: bool) -> int:
         findings = []
         for first, second, impact in rows:
@@ -175,6 +173,6 @@ def test_vetoes_are_antisymmetric(rows: list[tuple[float | None, float | None, I
         assert side(False) == (-1 if failed[0] else 1)
 
 
-def test_unavailable_is_no_item() -> None:
+def test_unavailable_is_no_item():
     finding = Finding(entry=a_resource(), decision="unavailable", observation="", error="down")
     assert pair_items([finding]) == []

@@ -21,7 +21,7 @@ def run(code: str, timeout_s: float = 60.0) -> Ran:
     return anyio.run(work)
 
 
-def test_code_counts_as_the_checks_do() -> None:
+def test_code_counts_as_the_checks_do():
     ran = run("print(constraint_tools(responses['A']), words(responses['B']), prompt)")
     expected = f"{constraint_tools('Two words, she said.')} ['One'] Write two words.\n"
     assert ran == Ran(expected)
@@ -38,12 +38,12 @@ def test_code_counts_as_the_checks_do() -> None:
         ("import sys; sys.exit(3)", "exit code 3"),
     ],
 )  # fmt: skip
-def test_code_that_ends_badly_is_an_error(code: str, error: str) -> None:
+def test_code_that_ends_badly_is_an_error(code, error):
     timeout_s = 0.5 if error == "limit" else 60.0
     assert error in run(code, timeout_s).error
 
 
-def test_the_judge_reads_what_its_code_printed() -> None:
+def test_the_judge_reads_what_its_code_printed():
     code = "print(max(responses, key=lambda label: len(words(responses[label]))))"
     script = [
         call("use_skill", name="open_chat"),
@@ -58,7 +58,7 @@ def test_the_judge_reads_what_its_code_printed() -> None:
     assert "===\nB\n\n===" in lm.calls[-1].prompt[-1].content
 
 
-def test_a_weak_sandbox_needs_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_weak_sandbox_needs_a_word(monkeypatch):
     from burnish.tools import sandbox
 
     def refuse(self: sandbox.Sandbox) -> None:

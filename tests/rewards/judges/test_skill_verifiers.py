@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import anyio
@@ -15,7 +14,6 @@ from burnish.rewards import FirstDecisive, Scope, from_function
 from burnish.rewards.judges.skill_rm import (
     Finding,
     SkillChecks,
-    SkillPackage,
     load_skill,
     register_verifier,
     run_verifier,
@@ -44,13 +42,13 @@ def run(entry: Resource, task: Task, *texts: str) -> Finding:
 
 
 @pytest.fixture(autouse=True)
-def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+def unhurried(monkeypatch):
     """A first run starts processes and imports computer algebra: on a busy machine not in 10 s."""
     monkeypatch.setattr(verifiers, "WALL_S", 300.0)
 
 
 @pytest.fixture
-def registered() -> Iterator[None]:
+def registered():
     before = dict(VERIFIERS)
     yield
     VERIFIERS.clear()
@@ -65,14 +63,14 @@ def registered() -> Iterator[None]:
         (("(4)",), "satisfied"), (("14",), "violated"),
     ],
 )  # fmt: skip
-def test_reference_match_is_by_whole_tokens(texts: tuple[str, ...], decision: str) -> None:
+def test_reference_match_is_by_whole_tokens(texts, decision):
     finding = run(a_resource("reference_match"), a_task(reference="4"), *texts)
     assert finding.decision == decision
     assert finding.visibility is Visibility.ORACLE
     assert finding.error is None
 
 
-def test_where_and_repeat() -> None:
+def test_where_and_repeat():
     options = {"where": "end", "repeat": 5}
     entry = a_resource("reference_match", options=options)
     padding = "It might be (D) or DDDDD. " + "No. " * 200
@@ -80,7 +78,7 @@ def test_where_and_repeat() -> None:
     assert finding.decision == "A"
 
 
-def test_numbers_mathematics_and_languages() -> None:
+def test_numbers_mathematics_and_languages():
     numeric = a_resource("numeric_answer", options={"field": "reference"})
     assert run(numeric, a_task(reference="1/2"), "so 0.5", "so 0.4").decision == "A"
     language = a_resource("language", inputs_required=["responses"], options={"language": "de"})
@@ -93,7 +91,7 @@ def test_numbers_mathematics_and_languages() -> None:
     assert run(shape, a_task(), '{"a": 1}', '{"b": 1}').decision == "A"
 
 
-def test_constraints_are_decided_one_by_one() -> None:
+def test_constraints_are_decided_one_by_one():
     skill = load_skill("instruction_following")
     task = Task(
         "t",
@@ -115,7 +113,7 @@ def test_constraints_are_decided_one_by_one() -> None:
     assert checks.needs == {"instruction_id_list", "kwargs"}
 
 
-def test_counts_and_sample_texts_are_only_shown() -> None:
+def test_counts_and_sample_texts_are_only_shown():
     counts = a_resource(
         "text_counts", inputs_required=["responses"], leakage_level="sample_visible"
     )
@@ -127,7 +125,7 @@ def test_counts_and_sample_texts_are_only_shown() -> None:
     assert shown.values == (None, None)
 
 
-def test_metadata_is_sanitised() -> None:
+def test_metadata_is_sanitised():
     entry = a_resource(
         "sample_metadata", inputs_required=["metadata"], leakage_level="benchmark_visible"
     )
@@ -137,21 +135,21 @@ def test_metadata_is_sanitised() -> None:
 
 
 @pytest.mark.parametrize("name", ["winner", "label", "score", "model_a", "chosen"])
-def test_labels_scores_and_authors_are_handed_to_nobody(name: str) -> None:
+def test_labels_scores_and_authors_are_handed_to_nobody(name):
     entry = a_resource("sample_reference", inputs_required=[name], options={"field": name})
     finding = run(entry, a_task(**{name: "A"}), "a", "b")
     assert finding.decision == "unavailable"
     assert "no mode sees it" in str(finding.error)
 
 
-def test_the_answer_needs_a_declared_oracle() -> None:
+def test_the_answer_needs_a_declared_oracle():
     entry = a_resource("reference_match", leakage_level="benchmark_visible")
     finding = run(entry, a_task(reference="4"), "4", "5")
     assert finding.decision == "unavailable"
     assert "bears the label and 'v' is declared benchmark_visible" in str(finding.error)
 
 
-def test_a_field_that_is_not_there() -> None:
+def test_a_field_that_is_not_there():
     finding = run(a_resource("reference_match"), a_task(), "4", "5")
     assert (finding.decision, finding.error) == (
         "unavailable",
@@ -189,7 +187,7 @@ class Rule:
         ),
     ],
 )
-def test_a_verifier_that_fails_is_unavailable(act: Any, error: str) -> None:
+def test_a_verifier_that_fails_is_unavailable(act, error):
     register_verifier("mine", lambda options: Rule(act))
     wall_s = 0.05 if "timeout" in error else 60
     entry = a_resource("mine", inputs_required=[], options={"wall_s": wall_s})
@@ -200,7 +198,7 @@ def test_a_verifier_that_fails_is_unavailable(act: Any, error: str) -> None:
 
 
 @pytest.mark.usefixtures("registered")
-def test_a_verifier_sees_only_what_it_declares() -> None:
+def test_a_verifier_sees_only_what_it_declares():
     seen: list[Task] = []
 
     def act(task: Task) -> list[Reward]:
@@ -225,14 +223,12 @@ def test_a_verifier_sees_only_what_it_declares() -> None:
         ("language", {"language": 3}, "options.language: got 3"),
     ],
 )
-def test_options_are_checked_when_a_package_is_read(
-    kind: str, options: dict[str, Any], problem: str
-) -> None:
+def test_options_are_checked_when_a_package_is_read(kind, options, problem):
     assert problem in options_problem(a_resource(kind, options=options))
 
 
 @pytest.fixture
-def checks(tmp_path: Path) -> SkillPackage:
+def checks(tmp_path):
     return a_skill(
         tmp_path,
         runtime=[
@@ -242,7 +238,7 @@ def checks(tmp_path: Path) -> SkillPackage:
     )
 
 
-def test_a_verifier_in_front_of_a_judge(checks: SkillPackage) -> None:
+def test_a_verifier_in_front_of_a_judge(checks):
     class Second:
         name, scope, needs = "second", Scope.PAIR, frozenset[str]()
         fingerprint = "second"
@@ -259,7 +255,7 @@ def test_a_verifier_in_front_of_a_judge(checks: SkillPackage) -> None:
     assert left[0].parts[0].status is Status.ABSTAIN
 
 
-def test_hard_verifiers_that_contradict_each_other_abstain(checks: SkillPackage) -> None:
+def test_hard_verifiers_that_contradict_each_other_abstain(checks):
     task = a_task(reference="4")
     pair = SkillChecks(checks, scope=Scope.PAIR)
     rewards = anyio.run(checked, pair, task, answers("4 it is not, but 5", "2 + 2 = 4.0"))
@@ -267,14 +263,14 @@ def test_hard_verifiers_that_contradict_each_other_abstain(checks: SkillPackage)
     assert {reward.status for reward in rewards} == {Status.ABSTAIN}
 
 
-def test_checks_without_their_field_have_no_value(checks: SkillPackage) -> None:
+def test_checks_without_their_field_have_no_value(checks):
     rewards = anyio.run(checked, SkillChecks(checks), a_task(), answers("4"))
     assert rewards[0].value is None
     assert rewards[0].status is Status.INFRA_ERROR
     assert rewards[0].evidence[0].error == "the sample has no field 'reference'"
 
 
-def test_code_is_run_on_the_tasks_tests() -> None:
+def test_code_is_run_on_the_tasks_tests():
     skill = load_skill("code")
     entry = skill.find("unit_tests")
     assert entry is not None
@@ -293,7 +289,7 @@ def test_code_is_run_on_the_tasks_tests() -> None:
     assert "vetoed by unit_tests" in rewards[1].reason
 
 
-def test_the_reward_of_the_recipe() -> None:
+def test_the_reward_of_the_recipe():
     scorer = from_function(verified, options={"only": ["constraint_checks"]})
     fields = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
     task = Task("t", (Message("user", "No commas."),), fields, labels=())

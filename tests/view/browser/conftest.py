@@ -1,20 +1,17 @@
 """A viewer as a real process over real runs, and a browser that must never hear an error."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from browser_page import FLAGS, WAIT_MS, Served, Watched, find_chromium, serve
+from browser_page import FLAGS, WAIT_MS, Watched, find_chromium, serve
 from browser_runs import make_results, make_runs
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    pass
 
 
 @pytest.fixture(scope="session")
-def chromium() -> str:
+def chromium():
     pytest.importorskip("playwright", reason="browser tests need playwright: burnish[dev]")
     found = find_chromium()
     if found is None:
@@ -23,7 +20,7 @@ def chromium() -> str:
 
 
 @pytest.fixture(scope="session")
-def served(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(chromium, tmp_path_factory):
     """`burnish view` over trained, judged and hostile runs, on a free port."""
     folder = tmp_path_factory.mktemp("browsed")
     with serve(folder, make_runs(folder), make_results(folder / "results")) as found:
@@ -33,7 +30,7 @@ def served(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 # Not for the whole session: while playwright lives, its event loop counts as running in this
 # thread, and tests of other folders could not start one of their own.
 @pytest.fixture(scope="module")
-def browser(chromium: str, served: Served) -> Iterator[Browser]:
+def browser(chromium, served):
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -43,13 +40,13 @@ def browser(chromium: str, served: Served) -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def kept_cookies() -> list[Any]:
+def kept_cookies():
     """Empty until the first browser has opened the whole address; they serve every other too."""
     return []
 
 
 @pytest.fixture(scope="module")
-def cookies(browser: Browser, served: Served, kept_cookies: list[Any]) -> Any:
+def cookies(browser, served, kept_cookies):
     """What a browser keeps once the whole address was opened."""
     if not kept_cookies:
         context = browser.new_context()
@@ -61,9 +58,7 @@ def cookies(browser: Browser, served: Served, kept_cookies: list[Any]) -> Any:
 
 
 @pytest.fixture(params=[1440])
-def view(
-    request: pytest.FixtureRequest, browser: Browser, served: Served, cookies: Any
-) -> Iterator[Watched]:
+def view(request, browser, served, cookies):
     """An empty page that has the token; nothing may be complained of, nothing asked for outside."""
     height = 900 if request.param > 600 else 844
     context = browser.new_context(

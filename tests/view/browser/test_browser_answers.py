@@ -16,7 +16,7 @@ def asked(view: Watched) -> dict[str, list[str]]:
     return parse_qs(urlsplit(view.page.url).query)
 
 
-def test_filters_change_the_address_and_the_result_and_survive_a_reload(view: Watched) -> None:
+def test_filters_change_the_address_and_the_result_and_survive_a_reload(view):
     page = view.open(at("judged", "/samples"))
     assert view.texts("[role=status]")[0] == "96 answers"
     page.select_option("select[name=status]", "timeout")
@@ -45,7 +45,7 @@ def test_filters_change_the_address_and_the_result_and_survive_a_reload(view: Wa
     assert asked(view) == {}
 
 
-def test_text_search_marks_what_it_found(view: Watched) -> None:
+def test_text_search_marks_what_it_found(view):
     page = view.open(at("judged", "/samples"))
     page.fill("input[type=search]", "needle")
     page.keyboard.press("Enter")
@@ -65,7 +65,7 @@ def test_text_search_marks_what_it_found(view: Watched) -> None:
     page.wait_for_selector("text=No answer fits")
 
 
-def test_a_group_stands_side_by_side_and_opens_its_reasons(view: Watched) -> None:
+def test_a_group_stands_side_by_side_and_opens_its_reasons(view):
     page = view.open(at("judged", "/step?n=5"))
     assert view.texts(".choice[aria-current]") == ["all groups"]
     view.follow("text=Why is the sky blue?")
@@ -80,7 +80,7 @@ def test_a_group_stands_side_by_side_and_opens_its_reasons(view: Watched) -> Non
     assert "stays with the question" in cards.first.inner_text()
 
 
-def test_the_reward_tree_shows_parts_verdicts_evidence_and_raw_replies(view: Watched) -> None:
+def test_the_reward_tree_shows_parts_verdicts_evidence_and_raw_replies(view):
     page = view.open(at("judged", "/sample?id=5/train/1"))
     assert view.texts("aside .node .name") == ["total", "judge", "format"]
     assert "× 0.750" in page.inner_text("aside")
@@ -98,7 +98,7 @@ def test_the_reward_tree_shows_parts_verdicts_evidence_and_raw_replies(view: Wat
     assert "no reward (timeout)" in page.inner_text("aside")
 
 
-def test_two_runs_are_compared_from_the_list(view: Watched) -> None:
+def test_two_runs_are_compared_from_the_list(view):
     page = view.open("/")
     assert page.is_hidden("text=Compare them")
     page.check("input[aria-label='choose first to compare']")
@@ -129,7 +129,7 @@ def test_two_runs_are_compared_from_the_list(view: Watched) -> None:
     assert asked(view)["step"] == ["3"]
 
 
-def test_the_audit_ranks_findings_with_links_to_answers(view: Watched) -> None:
+def test_the_audit_ranks_findings_with_links_to_answers(view):
     page = view.open(at("judged", "/audit"))
     assert page.inner_text(".finding h2 >> nth=0") == "1. Length"
     strengths = [
@@ -141,7 +141,7 @@ def test_the_audit_ranks_findings_with_links_to_answers(view: Watched) -> None:
     assert re.search(r"sample\?id=train-\d+-\d-\d", view.page.url)
 
 
-def test_judges_with_confusion_and_disagreements(view: Watched) -> None:
+def test_judges_with_confusion_and_disagreements(view):
     page = view.open("/benches")
     assert "is not a result" in page.inner_text("#page")
     accuracy = page.locator("tr", has_text="llmbar-direct").locator("td").nth(3).inner_text()
@@ -171,7 +171,7 @@ def test_judges_with_confusion_and_disagreements(view: Watched) -> None:
     assert page.locator("article").count() == 1
 
 
-def test_an_image_is_shown_and_a_sound_can_be_played(view: Watched) -> None:
+def test_an_image_is_shown_and_a_sound_can_be_played(view):
     page = view.open(at(HOSTILE, "/sample?id=0/train/0"))
     view.until("document.querySelector('img.media').naturalWidth", 1)
     play = "document.querySelector('audio.media').play().then(() => 'plays', (e) => e.message)"

@@ -18,7 +18,7 @@ def axis(view: Watched, chart: str = REWARD) -> list[str]:
     return found
 
 
-def test_a_chart_is_zoomed_by_dragging_and_by_keys(view: Watched) -> None:
+def test_a_chart_is_zoomed_by_dragging_and_by_keys(view):
     page = view.open(at("judged"))
     box = page.locator(f"{REWARD} svg").bounding_box()
     assert box is not None

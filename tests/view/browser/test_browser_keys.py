@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from browser_page import Served, Watched, at
+from browser_page import Watched, at
 from browser_runs import judged_metrics, judged_sample
 
 from burnish.store import RunStore
@@ -14,7 +14,7 @@ from burnish.store import RunStore
 pytestmark = pytest.mark.browser
 
 
-def test_a_walk_with_keys_alone(view: Watched) -> None:
+def test_a_walk_with_keys_alone(view):
     page = view.open("/")
     for _ in range(2):
         view.press("j")
@@ -45,7 +45,7 @@ def test_a_walk_with_keys_alone(view: Watched) -> None:
         assert page.inner_text("h1") == title
 
 
-def test_search_help_and_escape(view: Watched) -> None:
+def test_search_help_and_escape(view):
     page = view.open(at("first"))
     view.press("/")  # the field of this page: it finds a curve
     assert page.evaluate("document.activeElement.type") == "search"
@@ -68,7 +68,7 @@ def test_search_help_and_escape(view: Watched) -> None:
     assert page.locator(".chosen").count() == 0
 
 
-def test_back_leads_to_the_place_one_was_at(view: Watched) -> None:
+def test_back_leads_to_the_place_one_was_at(view):
     page = view.open(at("judged", "/samples"))
     page.locator(".result").nth(40).scroll_into_view_if_needed()
     place = page.evaluate("scrollY")
@@ -82,7 +82,7 @@ def test_back_leads_to_the_place_one_was_at(view: Watched) -> None:
     view.until(f"Math.abs(scrollY - {place}) < 5")
 
 
-def test_a_server_that_is_gone_is_told_and_forgotten_when_it_is_back(view: Watched) -> None:
+def test_a_server_that_is_gone_is_told_and_forgotten_when_it_is_back(view):
     view.refusals_expected = True
     page = view.open(at("judged"))
     page.route("**/api/**", lambda route: route.abort())
@@ -95,7 +95,7 @@ def test_a_server_that_is_gone_is_told_and_forgotten_when_it_is_back(view: Watch
     assert "the server does not answer" in page.inner_text("section.problem")
 
 
-def test_a_growing_run_moves_without_a_reload(view: Watched, served: Served) -> None:
+def test_a_growing_run_moves_without_a_reload(view, served):
     folder = served.runs / "growing"
     try:
         _grow(view, folder)

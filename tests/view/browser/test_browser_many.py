@@ -1,12 +1,7 @@
 """The page of many runs in a real browser, wide and narrow."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
-from browser_page import Served, Watched, serve
+from browser_page import serve
 
 from seed_runs import SWEEP, make_run, make_sweep
 
@@ -16,7 +11,7 @@ MARKUP = "<b id=injected>bold</b>"
 
 
 @pytest.fixture(scope="module")
-def served(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(chromium, tmp_path_factory):
     """`burnish view` over a sweep, and over a run whose setting is markup."""
     folder = tmp_path_factory.mktemp("many")
     runs = make_sweep(folder / "runs")
@@ -27,13 +22,13 @@ def served(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.fixture(scope="module")
-def kept_cookies() -> list[Any]:
+def kept_cookies():
     """This server has a token of its own."""
     return []
 
 
 @pytest.mark.parametrize("view", [1440, 390], indirect=True)
-def test_a_sweep_fits_its_window_with_table_curves_and_settings(view: Watched) -> None:
+def test_a_sweep_fits_its_window_with_table_curves_and_settings(view):
     page = view.open(f"/compare?sweep={SWEEP}")
     assert page.inner_text("h1") == SWEEP
     widths = page.evaluate(
@@ -55,7 +50,7 @@ def test_a_sweep_fits_its_window_with_table_curves_and_settings(view: Watched) -
     assert page.locator("a[href^='/run/']").count() == 6
 
 
-def test_runs_are_ticked_and_sweeps_linked_in_the_list(view: Watched) -> None:
+def test_runs_are_ticked_and_sweeps_linked_in_the_list(view):
     page = view.open("/")
     assert "small-sweep (6 of 7 runs, 1 failed)" in page.inner_text("#page")
     for name in ("slow-0", "fast-0", "odd-0"):

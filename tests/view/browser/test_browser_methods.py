@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from browser_page import Served, Watched, at, serve
+from browser_page import at, serve
 
 from burnish.cli.entry import run
 from burnish.records import Author, Message, Response, Reward, Span, Task, Trajectory
@@ -52,7 +51,7 @@ def scored_run(folder: Path, given: tuple[dict[str, Any], str], scorer: Any) -> 
 
 
 @pytest.fixture(scope="module")
-def served(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(chromium, tmp_path_factory):
     """`burnish view` over one run of each kind and a distilled skill."""
     folder = tmp_path_factory.mktemp("methods")
     runs = folder / "runs"
@@ -70,13 +69,13 @@ def served(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.fixture(scope="module")
-def kept_cookies() -> list[Any]:
+def kept_cookies():
     """This server has a token of its own."""
     return []
 
 
 @pytest.mark.parametrize("view", [1440, 390], indirect=True)
-def test_every_page_of_a_method_opens_fits_and_shows_markup_as_text(view: Watched) -> None:
+def test_every_page_of_a_method_opens_fits_and_shows_markup_as_text(view):
     for path, said in PAGES.items():
         page = view.open(path)
         assert view.page.locator("section.problem, #injected").count() == 0, path

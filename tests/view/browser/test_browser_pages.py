@@ -36,7 +36,7 @@ def is_error(view: Watched) -> bool:
 
 
 @pytest.mark.parametrize("view", [1440, 390], indirect=True)
-def test_every_page_opens_and_fits_its_window(view: Watched) -> None:
+def test_every_page_opens_and_fits_its_window(view):
     is_wide = view.page.viewport_size["width"] > 600  # type: ignore[index]
     for path in PAGES:
         # Each kind of page is loaded from nothing once; the rest is left to links, which are quick.
@@ -51,7 +51,7 @@ def test_every_page_opens_and_fits_its_window(view: Watched) -> None:
         assert page.evaluate(inner) == 0, path
 
 
-def test_every_link_leads_to_a_page(view: Watched) -> None:
+def test_every_link_leads_to_a_page(view):
     """Links of the same kind differ in their numbers only: one of each kind and page is enough."""
     seen: set[tuple[str, tuple[str, ...]]] = set()
     followed = 0
@@ -74,7 +74,7 @@ def test_every_link_leads_to_a_page(view: Watched) -> None:
     assert followed > 15
 
 
-def test_markup_in_a_run_is_shown_as_text(view: Watched) -> None:
+def test_markup_in_a_run_is_shown_as_text(view):
     for path in HOSTILE_PAGES:
         page = view.visit(path)
         assert not is_error(view), path
@@ -103,7 +103,7 @@ NOT_THERE = {
 }
 
 
-def test_what_is_not_there_gets_one_line(view: Watched) -> None:
+def test_what_is_not_there_gets_one_line(view):
     view.refusals_expected = True
     for path, line in NOT_THERE.items():
         view.visit(path)
@@ -118,14 +118,14 @@ def test_what_is_not_there_gets_one_line(view: Watched) -> None:
     assert view.path == "/"
 
 
-def test_a_page_without_the_token_is_refused(view: Watched) -> None:
+def test_a_page_without_the_token_is_refused(view):
     view.refusals_expected = True
     view.page.context.clear_cookies()
     assert view.page.goto(view.base + "/").status == 403  # type: ignore[union-attr]
     assert "no token" in view.page.inner_text("body")
 
 
-def test_runs_are_listed_newest_first_and_foreign_folders_named(view: Watched) -> None:
+def test_runs_are_listed_newest_first_and_foreign_folders_named(view):
     page = view.open("/")
     assert view.texts("td a.strong") == [HOSTILE, "judged", "second", "first"]
     page.click(".skipped summary")

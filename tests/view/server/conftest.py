@@ -1,25 +1,20 @@
 """Runs to look at: two small ones that were really trained, and one full of hostile text."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
-from viewed_runs import HOSTILE, RECIPE, Client, hostile_run, open_client
+from viewed_runs import HOSTILE, RECIPE, hostile_run, open_client
 
 from burnish.cli.entry import run
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _own_cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BURNISH_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
 
 
 @pytest.fixture(scope="session")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def runs(tmp_path_factory):
     """`first` and `second` (other seed) of the tiny model, and the hostile run."""
     folder = tmp_path_factory.mktemp("viewed")
     (folder / "small.toml").write_text(RECIPE)
@@ -31,6 +26,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def client(runs: Path) -> Iterator[Client]:
+def client(runs):
     with open_client(runs) as opened:
         yield opened

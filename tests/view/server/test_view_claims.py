@@ -1,7 +1,5 @@
 """The claims of a game of MARCH beside its documents, and what is no such game."""
 
-from pathlib import Path
-
 import pytest
 
 from burnish.records import Author, Message, Reward, Span, Task, Trajectory
@@ -29,7 +27,7 @@ def stored(info, documents=("<b>12</b> bridges",)):
     )  # fmt: skip
 
 
-def test_the_page_of_a_sample_has_claims_votes_and_documents(tmp_path: Path):
+def test_the_page_of_a_sample_has_claims_votes_and_documents(tmp_path):
     with RunStore.create(tmp_path / "run", {"steps": 1}, {}, recipe="march") as store:
         store.append_rollouts(0, [stored({"march": TRACE})])
         store.finish("finished")

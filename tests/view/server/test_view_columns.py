@@ -45,9 +45,7 @@ def pages(values: list[float], mask: list[bool], limit: int, descending: bool) -
     st.integers(1, 7),
     st.booleans(),
 )
-def test_pages_joined_are_the_whole_order(
-    rows: list[tuple[float, bool]], limit: int, descending: bool
-) -> None:
+def test_pages_joined_are_the_whole_order(rows, limit, descending):
     values, mask = [v for v, _ in rows], [m for _, m in rows]
     sign = -1 if descending else 1
     expected = sorted(
@@ -61,7 +59,7 @@ def test_pages_joined_are_the_whole_order(
     assert pages(values, mask, limit, descending) == expected
 
 
-def test_a_row_that_comes_later_does_not_disturb_the_next_page() -> None:
+def test_a_row_that_comes_later_does_not_disturb_the_next_page():
     values = np.array([0.5, 0.9, 0.7, NAN])
     n = np.array([1, 2, 3, 4])
     first = page(values, n, np.ones(4, bool), after=None, limit=2, descending=True)
@@ -90,7 +88,7 @@ def columns(count: int) -> Columns:
     return made
 
 
-def test_filters_agree_with_the_rows() -> None:
+def test_filters_agree_with_the_rows():
     rows = columns(12).snapshot()
     assert rows.rows == 12
 
@@ -108,7 +106,7 @@ def test_filters_agree_with_the_rows() -> None:
     assert taken(part="unknown") == []
 
 
-def test_a_snapshot_stays_as_it_was_and_new_parts_are_missing_in_old_rows() -> None:
+def test_a_snapshot_stays_as_it_was_and_new_parts_are_missing_in_old_rows():
     made = columns(4)
     before = made.snapshot()
     made.code("part", "format")
@@ -123,7 +121,7 @@ def test_a_snapshot_stays_as_it_was_and_new_parts_are_missing_in_old_rows() -> N
     assert after.part("judge").tolist() == [0.0, 1.0, 2.0, 3.0, 1.0]
 
 
-def test_the_signal_of_a_group_goes_by_range() -> None:
+def test_the_signal_of_a_group_goes_by_range():
     assert signal_of([0.1, 0.1, 0.1]) is Signal.EQUAL
     assert signal_of([0.1, None, 0.1 + 1e-12]) is Signal.MIXED
     assert signal_of([None, 0.1]) is Signal.NONE

@@ -8,14 +8,13 @@ import signal
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import httpx
 
 from burnish.cli.entry import run
 
 
-def test_the_command_serves_until_ctrl_c(runs: Path, tmp_path: Path) -> None:
+def test_the_command_serves_until_ctrl_c(runs, tmp_path):
     words = [sys.executable, "-m", "burnish", "view", "first", "--runs", str(runs)]
     environment = {**os.environ, "BURNISH_CACHE": str(tmp_path / "cache")}
     pipe = subprocess.PIPE
@@ -55,7 +54,7 @@ def _sent(port: int, data: bytes) -> socket.socket:
     return made
 
 
-def test_mistakes_are_one_line(capsys: object, tmp_path: Path) -> None:
+def test_mistakes_are_one_line(capsys, tmp_path):
     assert run(["view", "--runs", str(tmp_path / "nowhere"), "--no-browser"]) == 2
     assert run(["view", "no-such-run", "--runs", str(tmp_path), "--no-browser"]) == 2
     err = capsys.readouterr().err.splitlines()  # type: ignore[attr-defined]
@@ -64,7 +63,7 @@ def test_mistakes_are_one_line(capsys: object, tmp_path: Path) -> None:
     assert "no run 'no-such-run'" in err[1]
 
 
-def test_a_port_in_use_is_one_line(runs: Path, capsys: object) -> None:
+def test_a_port_in_use_is_one_line(runs, capsys):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

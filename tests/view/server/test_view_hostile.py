@@ -1,19 +1,16 @@
 """Markup in samples, judge replies and names comes out as JSON text; foreign folders as a line."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 from functools import partial
-from pathlib import Path
 
 import pytest
-from viewed_runs import HOSTILE, SCRIPT, Client, hostile_run, open_client
+from viewed_runs import HOSTILE, SCRIPT, hostile_run, open_client
 
 from burnish.view.pages.runs import open_run
 
 
-def test_markup_stays_text_everywhere(client: Client) -> None:
+def test_markup_stays_text_everywhere(client):
     client.indexed(HOSTILE)
     line = next(one for one in client.get("/runs")["runs"] if one["name"] == HOSTILE)
     assert line["status"] == "finished"
@@ -34,7 +31,7 @@ def test_markup_stays_text_everywhere(client: Client) -> None:
     assert client.run(HOSTILE, "/prompt", task=f"{SCRIPT}0")["total"] == 4
 
 
-def test_no_answer_is_html_but_the_page_itself(client: Client) -> None:
+def test_no_answer_is_html_but_the_page_itself(client):
     for path in ("/api/v1/runs", f"/api/v1/{SCRIPT}", "/api/v1/runs/x%3Cscript%3E"):
         answer = client.http.get(path)
         assert answer.headers["content-type"] == "application/json"
@@ -42,7 +39,7 @@ def test_no_answer_is_html_but_the_page_itself(client: Client) -> None:
     assert SCRIPT not in client.http.get(f"/{SCRIPT}").text
 
 
-def test_evidence_and_failures_are_counted(client: Client) -> None:
+def test_evidence_and_failures_are_counted(client):
     sample = client.run(HOSTILE, "/sample", id="0/train/1")
     assert sample["counted"] == {
         "statuses": {"ok": 2}, "evidence": 2, "oracle": 1, "cost_usd": 0.25,
@@ -56,7 +53,7 @@ def test_evidence_and_failures_are_counted(client: Client) -> None:
     assert {row["reward"] for row in failed["samples"]} == {None}
 
 
-def test_numbers_by_token_are_shown_where_they_were_stored(client: Client) -> None:
+def test_numbers_by_token_are_shown_where_they_were_stored(client):
     tokens = client.run(HOSTILE, "/sample", id="0/train/0")["tokens"]
     assert tokens["entropies"] == [None, None, 0.5, 0.25, 0.125, None]
     assert tokens["texts"] is None
@@ -66,7 +63,7 @@ def test_numbers_by_token_are_shown_where_they_were_stored(client: Client) -> No
 
 
 @pytest.fixture
-def odd(tmp_path: Path) -> Path:
+def odd(tmp_path):
     """A folder with a good run, half a run, a foreign folder, a damaged run and a file."""
     hostile_run(tmp_path / "good")
     (tmp_path / "foreign").mkdir()
@@ -84,7 +81,7 @@ def odd(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_half_made_foreign_and_damaged_folders_are_named(odd: Path) -> None:
+def test_half_made_foreign_and_damaged_folders_are_named(odd):
     with open_client(odd) as client:
         found = client.get("/runs")
         assert {line["name"]: line["status"] for line in found["runs"]} == {
@@ -104,7 +101,7 @@ def test_half_made_foreign_and_damaged_folders_are_named(odd: Path) -> None:
         assert "error" in client.run("damaged", "/samples", 500, status="ok")
 
 
-def test_a_store_of_a_newer_burnish_is_one_line(odd: Path) -> None:
+def test_a_store_of_a_newer_burnish_is_one_line(odd):
     connection = sqlite3.connect(odd / "good" / "run.db")
     connection.execute("PRAGMA user_version = 99")
     connection.close()
@@ -112,9 +109,7 @@ def test_a_store_of_a_newer_burnish_is_one_line(odd: Path) -> None:
         assert "Update burnish" in client.run("good", "", 500)["error"]
 
 
-def test_a_question_that_takes_too_long_is_given_up(
-    odd: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_question_that_takes_too_long_is_given_up(odd, monkeypatch):
     monkeypatch.setattr("burnish.view.pages.runs.INSTRUCTIONS", 1)
     monkeypatch.setattr("burnish.view.pages.run_page.open_run", partial(open_run, seconds=-1.0))
     with open_client(odd) as client:

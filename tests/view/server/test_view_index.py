@@ -16,7 +16,7 @@ from burnish.view.index.run_index import RunIndex, SortOrder
 
 
 @pytest.fixture(autouse=True)
-def _small_chunks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _small_chunks(monkeypatch, tmp_path):
     monkeypatch.setenv("BURNISH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(columns, "CHUNK_ROWS", 4)
     monkeypatch.setattr(columns, "BATCH", 3)
@@ -36,7 +36,7 @@ def grow(folder: Path, step: int) -> None:
         store.append_rollouts(step, [hostile_sample(step, index) for index in range(4)])
 
 
-def test_groups_are_whole_though_batches_are_cut_anywhere(tmp_path: Path) -> None:
+def test_groups_are_whole_though_batches_are_cut_anywhere(tmp_path):
     index = complete(RunIndex(hostile_run(tmp_path / "run")))
     assert index.progress.rows == index.progress.total == 8
     found = index.search(Filter(signal=(Signal.MIXED,)), SortOrder("reward"))
@@ -46,7 +46,7 @@ def test_groups_are_whole_though_batches_are_cut_anywhere(tmp_path: Path) -> Non
     assert index.search(Filter(part="judge")).total == 4
 
 
-def test_an_index_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_goes_on_where_it_was(tmp_path, monkeypatch):
     folder = hostile_run(tmp_path / "run")
     half = RunIndex(folder)
     half.refresh()
@@ -66,7 +66,7 @@ def test_an_index_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.Monke
     assert index.search(Filter(), text="ANSWER 3").total == 2
 
 
-def test_what_is_stored_later_is_taken_in(tmp_path: Path) -> None:
+def test_what_is_stored_later_is_taken_in(tmp_path):
     folder = hostile_run(tmp_path / "run")
     index = complete(RunIndex(folder))
     before = index.search(Filter(), text="answer 1")
@@ -80,7 +80,7 @@ def test_what_is_stored_later_is_taken_in(tmp_path: Path) -> None:
     assert after.n[0] > before.n[0]
 
 
-def test_another_run_under_the_same_name_gets_its_own_index(tmp_path: Path) -> None:
+def test_another_run_under_the_same_name_gets_its_own_index(tmp_path):
     folder = hostile_run(tmp_path / "run")
     index = complete(RunIndex(folder))
     shutil.rmtree(folder)
@@ -92,7 +92,7 @@ def test_another_run_under_the_same_name_gets_its_own_index(tmp_path: Path) -> N
     assert complete(RunIndex(folder)).progress.rows == 1
 
 
-def test_a_damaged_index_is_made_again(tmp_path: Path) -> None:
+def test_a_damaged_index_is_made_again(tmp_path):
     folder = hostile_run(tmp_path / "run")
     complete(RunIndex(folder))
     (path,) = (tmp_path / "cache" / "view").glob("*.db")
@@ -102,7 +102,7 @@ def test_a_damaged_index_is_made_again(tmp_path: Path) -> None:
     assert complete(RunIndex(folder)).progress.rows == 8
 
 
-def test_two_viewers_share_one_file(tmp_path: Path) -> None:
+def test_two_viewers_share_one_file(tmp_path):
     folder = hostile_run(tmp_path / "run")
     one, two = RunIndex(folder), RunIndex(folder)
     for index in (one, two):
@@ -117,25 +117,21 @@ def test_two_viewers_share_one_file(tmp_path: Path) -> None:
     assert two.search(Filter(), text="answer 2").total == 2
 
 
-def test_without_a_cache_folder_the_index_is_temporary(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_cache_folder_the_index_is_temporary(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("BURNISH_CACHE", str(tmp_path / "file" / "cache"))
     index = complete(RunIndex(hostile_run(tmp_path / "run")))
     assert index.search(Filter(), text="answer 1").total == 2
 
 
-def test_old_indexes_leave_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_indexes_leave_the_cache(tmp_path, monkeypatch):
     monkeypatch.setattr(index_file, "KEPT", 2)
     for number in range(4):
         complete(RunIndex(hostile_run(tmp_path / f"run-{number}")))
     assert len(list((tmp_path / "cache" / "view").glob("*.db"))) <= 3
 
 
-def test_a_search_that_is_cut_short_says_so_and_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_that_is_cut_short_says_so_and_goes_on(tmp_path, monkeypatch):
     index = complete(RunIndex(hostile_run(tmp_path / "run")))
     monkeypatch.setattr("burnish.view.index.run_index.SCAN_S", -1.0)
     first = index.search(Filter(), text="answer", scope=Scope.ANSWERS)
@@ -144,7 +140,7 @@ def test_a_search_that_is_cut_short_says_so_and_goes_on(
     assert (second.total, second.text_share) == (8, 1.0)
 
 
-def test_many_small_chunks_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_small_chunks_become_one(tmp_path, monkeypatch):
     monkeypatch.setattr("burnish.view.index.run_index.TAIL", 3)
     folder = hostile_run(tmp_path / "run")
     index = complete(RunIndex(folder))

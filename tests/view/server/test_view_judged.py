@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 import pytest
-from viewed_runs import SCRIPT, Client, open_client
+from viewed_runs import SCRIPT, open_client
 
 from burnish.bench.items import Judged
 from burnish.lm.call_log import Call
@@ -24,7 +22,7 @@ def judged(number: int, choice: tuple[int, ...] | None, best: tuple[int, ...]) -
 
 
 @pytest.fixture
-def bench(tmp_path: Path, runs: Path) -> Path:
+def bench(tmp_path, runs):
     """Two right, one wrong, one tie, one without a verdict; a line that is being written."""
     items = [
         judged(0, (0,), (0,)), judged(1, (1,), (1,)), judged(2, (0,), (1,)),
@@ -39,12 +37,12 @@ def bench(tmp_path: Path, runs: Path) -> Path:
 
 
 @pytest.fixture
-def looking(bench: Path, runs: Path) -> Client:
+def looking(bench, runs):
     with open_client(runs, bench) as client:
         yield client  # type: ignore[misc]
 
 
-def test_results_are_listed_and_a_foreign_file_says_so(looking: Client) -> None:
+def test_results_are_listed_and_a_foreign_file_says_so(looking):
     lines = {line["key"]: line for line in looking.get("/benches")["benches"]}
     assert lines["llmbar-direct"]["items"] == 5
     assert lines["llmbar-direct"]["judges"] == ["direct@tiny"]
@@ -53,7 +51,7 @@ def test_results_are_listed_and_a_foreign_file_says_so(looking: Client) -> None:
     assert (calls["calls"], calls["judges"], calls["problem"]) == (2, ["tiny"], "")
 
 
-def test_accuracy_confusion_and_kinds(looking: Client) -> None:
+def test_accuracy_confusion_and_kinds(looking):
     (block,) = looking.get("/benches/llmbar-direct")["judges"]
     assert block["shares"]["all"]["value"] == pytest.approx(2 / 5)
     assert block["shares"]["decided"]["value"] == pytest.approx(2 / 3)
@@ -65,7 +63,7 @@ def test_accuracy_confusion_and_kinds(looking: Client) -> None:
     assert block["seconds"] == 2.5
 
 
-def test_the_disagreements_come_with_their_raw_replies(looking: Client) -> None:
+def test_the_disagreements_come_with_their_raw_replies(looking):
     page = looking.get("/benches/llmbar-direct/items", kind="disagree")
     (item,) = page["items"]
     assert (item["id"], item["label"], item["choice"]) == ("item-2", "2", "1")
@@ -78,16 +76,14 @@ def test_the_disagreements_come_with_their_raw_replies(looking: Client) -> None:
     assert rest["items"] == []
 
 
-def test_unknown_results_and_none_at_all(looking: Client, client: Client) -> None:
+def test_unknown_results_and_none_at_all(looking, client):
     assert looking.get("/benches/..%2f..%2fetc", 404)["error"]
     assert looking.get("/benches/none", 404)["error"]
     assert looking.get("/benches/other", 500)["error"]
     assert client.get("/benches")["benches"] == []
 
 
-def test_a_judge_that_rates_single_answers_has_a_mean_and_nothing_wrong(
-    tmp_path: Path, runs: Path
-) -> None:
+def test_a_judge_that_rates_single_answers_has_a_mean_and_nothing_wrong(tmp_path, runs):
     rated = [
         Judged(f"r{n}", "march@m", "", choice=(0,), values=(value,))
         for n, value in enumerate((1.0, 0.5))

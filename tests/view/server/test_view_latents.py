@@ -1,7 +1,5 @@
 """What an answer imagined, on the page of a sample; anything that is no small PNG is not shown."""
 
-from pathlib import Path
-
 import pytest
 
 from burnish.png import data_uri
@@ -28,7 +26,7 @@ def stored(latents, image=BLUE):
     )  # fmt: skip
 
 
-def test_the_page_of_a_sample_has_the_imagined_and_the_true_picture(tmp_path: Path):
+def test_the_page_of_a_sample_has_the_imagined_and_the_true_picture(tmp_path):
     with RunStore.create(tmp_path / "run", {"steps": 1}, {}, recipe="gap") as store:
         store.append_rollouts(0, [stored([SPAN, {**SPAN, "picture": "", "norm": None}])])
         store.finish("finished")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from pathlib import Path
 
-import pytest
 from viewed_runs import hostile_sample, open_client
 
 from burnish.store import RunStore
@@ -17,7 +15,7 @@ def append(store: RunStore, step: int) -> None:
     store.append_metrics(step, {"reward/total": float(step)})
 
 
-def test_every_page_follows_a_growing_run(tmp_path: Path) -> None:
+def test_every_page_follows_a_growing_run(tmp_path):
     with (
         RunStore.create(tmp_path / "live", {"steps": 9}, {}) as store,
         open_client(tmp_path) as client,
@@ -48,7 +46,7 @@ def test_every_page_follows_a_growing_run(tmp_path: Path) -> None:
         assert client.run("live", "/pulse")["status"] == "crashed"
 
 
-def test_a_writer_is_never_held_up_and_its_log_is_folded_in(tmp_path: Path) -> None:
+def test_a_writer_is_never_held_up_and_its_log_is_folded_in(tmp_path):
     over = threading.Event()
     problems: list[Exception] = []
 
@@ -78,7 +76,7 @@ def test_a_writer_is_never_held_up_and_its_log_is_folded_in(tmp_path: Path) -> N
     assert log < 40 << 20
 
 
-def test_a_run_that_vanishes_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_vanishes_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr("burnish.view.pages.runs.FRESH_S", 3600.0)
     runs = tmp_path / "runs"
     with RunStore.create(runs / "gone", {}, {}) as store:

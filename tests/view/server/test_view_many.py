@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from viewed_runs import Client, open_client
+from viewed_runs import open_client
 
 from seed_runs import SWEEP, make_run, make_sweep
 
@@ -16,12 +14,12 @@ RUNS = ["slow-0", "slow-1", "slow-2", "fast-0", "fast-1", "fast-2"]
 
 
 @pytest.fixture(scope="module")
-def seeds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def seeds(tmp_path_factory):
     return make_sweep(tmp_path_factory.mktemp("seeds"))
 
 
 @pytest.fixture
-def many(seeds: Path) -> Iterator[Client]:
+def many(seeds):
     with open_client(seeds) as opened:
         yield opened
 
@@ -31,7 +29,7 @@ def values(mean: Any) -> list[float]:
 
 
 @pytest.mark.parametrize("asked", [{"sweep": SWEEP}, {"run": RUNS}])
-def test_groups_over_seeds_by_hand(many: Client, asked: dict[str, Any]) -> None:
+def test_groups_over_seeds_by_hand(many, asked):
     page = many.get("/compare/runs", **asked)
     reach = 4.302652729749464 * 0.1 / math.sqrt(3)
     slow, fast = page["groups"]
@@ -53,7 +51,7 @@ def test_groups_over_seeds_by_hand(many: Client, asked: dict[str, Any]) -> None:
     assert (page["steps"], page["notes"]) == ([0, 4], [])
 
 
-def test_a_curve_is_the_mean_between_the_lowest_and_the_highest(many: Client) -> None:
+def test_a_curve_is_the_mean_between_the_lowest_and_the_highest(many):
     """Seeds 0, 1 and 2 start at 0, 1 and 2 and rise by 0.1 a step."""
     page = many.get("/compare/runs", sweep=SWEEP, name="reward/total")
     assert list(page["curves"]) == ["held out", "reward/total"]
@@ -67,7 +65,7 @@ def test_a_curve_is_the_mean_between_the_lowest_and_the_highest(many: Client) ->
     assert page["titles"]["held out"] == "Held-out reward"
 
 
-def test_baseline_and_step_can_be_chosen(many: Client) -> None:
+def test_baseline_and_step_can_be_chosen(many):
     page = many.get("/compare/runs", sweep=SWEEP, baseline="fast-1", step=4)
     assert page["baseline"] == 1
     assert page["groups"][0]["difference"]["value"] == pytest.approx(-0.1)
@@ -75,13 +73,13 @@ def test_baseline_and_step_can_be_chosen(many: Client) -> None:
     assert [group["after"]["value"] for group in start["groups"]] == [0.25, 0.25]
 
 
-def test_one_run_a_group_has_no_interval(many: Client) -> None:
+def test_one_run_a_group_has_no_interval(many):
     page = many.get("/compare/runs", run=["slow-0", "fast-0"])
     assert page["groups"][0]["after"] == {"value": 0.5, "low": None, "high": None, "runs": 1}
     assert page["notes"] == ["no interval over seeds for any group: one run each; train more seeds"]
 
 
-def test_sweeps_are_listed(many: Client) -> None:
+def test_sweeps_are_listed(many):
     assert many.get("/sweeps") == {
         "sweeps": [
             {
@@ -92,7 +90,7 @@ def test_sweeps_are_listed(many: Client) -> None:
     }  # fmt: skip
 
 
-def test_a_damaged_sweep_says_so_and_the_rest_is_shown(tmp_path: Path) -> None:
+def test_a_damaged_sweep_says_so_and_the_rest_is_shown(tmp_path):
     make_run(tmp_path / "one", 0, 1e-6, (0.1, 0.2))
     (tmp_path / "bad.sweep.json").write_text("{")
     with open_client(tmp_path) as client:
@@ -113,7 +111,7 @@ def test_a_damaged_sweep_says_so_and_the_rest_is_shown(tmp_path: Path) -> None:
         ({"sweep": SWEEP, "runs": "x"}, 400, "unknown parameter 'runs'"),
     ],
 )
-def test_mistakes_get_one_line(many: Client, asked: dict[str, Any], code: int, line: str) -> None:
+def test_mistakes_get_one_line(many, asked, code, line):
     error = many.get("/compare/runs", code, **asked)["error"]
     assert line in error
     assert "\n" not in error

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 import pytest
 from starlette.testclient import TestClient
-from viewed_runs import BASE, TOKEN, Client, hostile_sample, open_client
+from viewed_runs import BASE, TOKEN, hostile_sample, open_client
 
 from burnish.media import encode_sound
-from burnish.records import MediaPart, Message, TextPart
+from burnish.records import Message, TextPart
 from burnish.store import RunStore
 from burnish.store.blobs import shared_blobs
 from burnish.view.pages.runs import Runs
@@ -26,12 +24,12 @@ PAGE = b"<html><script>alert(1)</script></html>"
 
 
 @pytest.fixture
-def parts() -> tuple[MediaPart, MediaPart]:
+def parts():
     return shared_blobs().add(PNG), shared_blobs().add(WAV)
 
 
 @pytest.fixture
-def folder(tmp_path: Path, parts: tuple[MediaPart, MediaPart]) -> Path:
+def folder(tmp_path, parts):
     sample = hostile_sample(0, 0)
     message = Message("user", (TextPart("What is this?"), *parts))
     task = msgspec.structs.replace(sample.task, messages=(message,))
@@ -41,7 +39,7 @@ def folder(tmp_path: Path, parts: tuple[MediaPart, MediaPart]) -> Path:
 
 
 @pytest.fixture
-def viewed(folder: Path) -> Iterator[Client]:
+def viewed(folder):
     with open_client(folder) as client:
         yield client
 
@@ -50,7 +48,7 @@ def address(sha256: str) -> str:
     return f"/api/v1/runs/seen/blobs/{sha256}"
 
 
-def test_a_message_names_its_media(viewed: Client, parts: tuple[MediaPart, MediaPart]) -> None:
+def test_a_message_names_its_media(viewed, parts):
     page = viewed.run("seen", "/sample", id="0/train/0")
     image, sound = parts
     assert page["task"]["messages"][0]["content"] == [
@@ -61,9 +59,7 @@ def test_a_message_names_its_media(viewed: Client, parts: tuple[MediaPart, Media
 
 
 @pytest.mark.parametrize(("index", "data", "kind"), [(0, PNG, "image/png"), (1, WAV, "audio/wav")])
-def test_media_come_by_their_hash(
-    viewed: Client, parts: tuple[MediaPart, MediaPart], index: int, data: bytes, kind: str
-) -> None:
+def test_media_come_by_their_hash(viewed, parts, index, data, kind):
     answer = viewed.http.get(address(parts[index].sha256))
     assert (answer.status_code, answer.content) == (200, data)
     assert answer.headers["content-type"] == kind
@@ -75,7 +71,7 @@ def test_media_come_by_their_hash(
     assert (again.status_code, again.content) == (304, b"")
 
 
-def test_a_player_may_ask_for_a_part(viewed: Client, parts: tuple[MediaPart, MediaPart]) -> None:
+def test_a_player_may_ask_for_a_part(viewed, parts):
     """Otherwise it cannot be moved to another place."""
     url = address(parts[1].sha256)
     for asked, first, last in (
@@ -95,9 +91,7 @@ def test_a_player_may_ask_for_a_part(viewed: Client, parts: tuple[MediaPart, Med
         assert (answer.status_code, answer.content) == (200, WAV)
 
 
-def test_a_sound_is_drawn_and_a_broken_one_gets_one_line(
-    tmp_path: Path, parts: tuple[MediaPart, MediaPart]
-) -> None:
+def test_a_sound_is_drawn_and_a_broken_one_gets_one_line(tmp_path, parts):
     pytest.importorskip("soundfile", reason="soundfile is not installed")
     sound = shared_blobs().add(encode_sound([0.0, 0.5, -0.5, 0.0] * 500, 8000))
     sample = hostile_sample(0, 0)
@@ -125,7 +119,7 @@ def test_a_sound_is_drawn_and_a_broken_one_gets_one_line(
         b"RIFF\x24\x00\x00\x00WAVE<svg onload=alert(1)>",
     ],
 )
-def test_a_polyglot_is_served_as_its_picture_and_cannot_run(tmp_path: Path, data: bytes) -> None:
+def test_a_polyglot_is_served_as_its_picture_and_cannot_run(tmp_path, data):
     part = shared_blobs().add(data)
     sample = hostile_sample(0, 0)
     task = msgspec.structs.replace(sample.task, messages=(Message("user", (part,)),))
@@ -141,7 +135,7 @@ def test_a_polyglot_is_served_as_its_picture_and_cannot_run(tmp_path: Path, data
             assert answer.headers["content-disposition"] == "inline"
 
 
-def test_media_need_the_token(folder: Path, parts: tuple[MediaPart, MediaPart]) -> None:
+def test_media_need_the_token(folder, parts):
     stranger = TestClient(make_app(Viewer(Runs(folder=folder)), TOKEN), base_url=BASE)
     assert stranger.get(address(parts[0].sha256)).status_code == 403
 
@@ -150,13 +144,13 @@ def test_media_need_the_token(folder: Path, parts: tuple[MediaPart, MediaPart]) 
     ("sha256", "status"),
     [("0" * 64, 404), ("..%2f..%2frun.db", 404), ("A" * 64, 400), ("run.db", 400)],
 )
-def test_nothing_else_is_served(viewed: Client, sha256: str, status: int) -> None:
+def test_nothing_else_is_served(viewed, sha256, status):
     answer = viewed.http.get(address(sha256))
     assert answer.status_code == status
     assert list(answer.json()) == ["error"]
 
 
-def test_a_page_that_was_put_among_the_media_is_never_served(viewed: Client, folder: Path) -> None:
+def test_a_page_that_was_put_among_the_media_is_never_served(viewed, folder):
     sha256 = hashlib.sha256(PAGE).hexdigest()
     place = folder / "seen" / "blobs" / sha256[:2]
     place.mkdir(parents=True, exist_ok=True)
@@ -166,9 +160,7 @@ def test_a_page_that_was_put_among_the_media_is_never_served(viewed: Client, fol
     assert answer.headers["content-type"] == "application/json"
 
 
-def test_a_damaged_file_is_never_served(
-    viewed: Client, folder: Path, parts: tuple[MediaPart, MediaPart]
-) -> None:
+def test_a_damaged_file_is_never_served(viewed, folder, parts):
     sha256 = parts[0].sha256
     (folder / "seen" / "blobs" / sha256[:2] / sha256).write_bytes(PNG + b"x")
     answer = viewed.http.get(address(sha256))

@@ -1,9 +1,5 @@
 """Curves: thinned without losing a peak, brought up to date without reading all again."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +9,7 @@ from burnish.view.pages.runs import open_run
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=300), st.integers(4, 60))
-def test_a_thinned_curve_keeps_its_ends_and_extremes(values: list[float], points: int) -> None:
+def test_a_thinned_curve_keeps_its_ends_and_extremes(values, points):
     steps = list(range(0, 3 * len(values), 3))
     curve = thinned(Line(steps, values), points)
     assert len(curve["steps"]) <= max(points, 4)
@@ -28,11 +24,11 @@ def test_a_thinned_curve_keeps_its_ends_and_extremes(values: list[float], points
     assert curve["thinned"] == (len(values) > points)
 
 
-def test_an_empty_curve_stays_empty() -> None:
+def test_an_empty_curve_stays_empty():
     assert thinned(Line([], []), 10)["steps"] == []
 
 
-def test_curves_grow_with_the_run(tmp_path: Path) -> None:
+def test_curves_grow_with_the_run(tmp_path):
     folder = tmp_path / "run"
     curves = Curves()
     with RunStore.create(folder, {}, {}) as store:

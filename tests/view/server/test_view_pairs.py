@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
-from viewed_runs import Client, open_client
+from viewed_runs import open_client
 
 from pair_runs import LEAK, LONG, MARKUP, TRAINED, paired_run, rubric_run
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     runs = tmp_path_factory.mktemp("paired")
     paired_run(runs / "model")
     rubric_run(runs / "judge")
@@ -20,7 +17,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def looking(folder: Path) -> Iterator[Client]:
+def looking(folder):
     with open_client(folder) as opened:
         yield opened
 
@@ -36,9 +33,7 @@ def places(page: dict[str, list[dict[str, str]]]) -> list[int]:
         ("right", [2, 0, 3, 5, 1, 4]),
     ],
 )  # fmt: skip
-def test_pairs_are_ordered_by_how_wrong_they_are(
-    looking: Client, sort: str, order: list[int]
-) -> None:
+def test_pairs_are_ordered_by_how_wrong_they_are(looking, sort, order):
     page = looking.run("model", "/pairs", sort=sort)
     assert places(page) == order
     assert (page["step"], page["number"], page["steps"]) == (TRAINED, TRAINED, [0, TRAINED])
@@ -50,7 +45,7 @@ def test_pairs_are_ordered_by_how_wrong_they_are(
     assert (first["next"], rest["next"]) == (4, None)
 
 
-def test_a_pair_has_both_answers_scores_label_and_attributes(looking: Client) -> None:
+def test_a_pair_has_both_answers_scores_label_and_attributes(looking):
     line = looking.run("model", "/pairs", outcome="wrong")["pairs"][0]
     pair = line["pair"]
     assert (line["name"], line["prompt"]) == ("held_out-4-2-1", "Question 1?")
@@ -69,7 +64,7 @@ def test_a_pair_has_both_answers_scores_label_and_attributes(looking: Client) ->
     assert sample["why"] == "an evaluation is not trained on"
 
 
-def test_what_the_scores_go_with_by_hand(looking: Client) -> None:
+def test_what_the_scores_go_with_by_hand(looking):
     """The label prefers the longer answer in pairs 2, 3 and 5, the shorter one in 0 and 1."""
     lines = {line["name"]: line for line in looking.run("model", "/pairs")["attributes"]}
     assert lines["characters"] == {
@@ -82,9 +77,7 @@ def test_what_the_scores_go_with_by_hand(looking: Client) -> None:
     assert "agreement" not in lines
 
 
-def test_a_training_pair_is_one_too_and_its_attributes_are_counted_when_asked(
-    looking: Client,
-) -> None:
+def test_a_training_pair_is_one_too_and_its_attributes_are_counted_when_asked(looking):
     page = looking.run("model", "/pairs", split="train", step=0)
     assert (page["number"], page["attributes"][0]["name"]) == (1, "tokens")
     sample = looking.run("model", "/sample", id="train-1-1-1")
@@ -93,7 +86,7 @@ def test_a_training_pair_is_one_too_and_its_attributes_are_counted_when_asked(
     assert sample["why"] == "a pair has no advantage: the loss moves its two scores apart"
 
 
-def test_other_runs_have_no_pairs_and_mistakes_get_one_line(looking: Client) -> None:
+def test_other_runs_have_no_pairs_and_mistakes_get_one_line(looking):
     assert looking.run("model")["has_pairs"] is True
     assert looking.run("judge")["has_pairs"] is False
     assert "no pairs of eval:held_out" in looking.run("judge", "/pairs", 404)["error"]
@@ -104,7 +97,7 @@ def test_other_runs_have_no_pairs_and_mistakes_get_one_line(looking: Client) -> 
     assert "sort is 'best'" in looking.run("model", "/pairs", 400, sort="best")["error"]
 
 
-def test_a_rubric_with_what_guard_and_proxy_made_of_it(looking: Client) -> None:
+def test_a_rubric_with_what_guard_and_proxy_made_of_it(looking):
     fine, leak, failed, none = (
         looking.run("judge", "/sample", id=f"train-1-1-{n}")["rubric"] for n in (1, 2, 3, 4)
     )

@@ -1,7 +1,5 @@
 """A plan of calls on a sample's page: its pieces, its marks, and evidence that is none."""
 
-from pathlib import Path
-
 import anyio
 import msgspec
 import pytest
@@ -32,7 +30,7 @@ def scored():
     return Reward("total", reward.value, parts=(reward,))
 
 
-def test_the_page_of_a_sample_has_its_plan(tmp_path: Path):
+def test_the_page_of_a_sample_has_its_plan(tmp_path):
     with RunStore.create(tmp_path / "run", {"steps": 1}, {}, recipe="atp") as store:
         store.append_rollouts(0, [stored(scored())])
         store.finish("finished")

@@ -1,7 +1,5 @@
 """The premises of a solution beside its evidence, and what is no such reward."""
 
-from pathlib import Path
-
 import anyio
 from msgspec.structs import replace
 
@@ -34,7 +32,7 @@ def stored(reward):
     )  # fmt: skip
 
 
-def test_the_page_of_a_sample_has_steps_premises_and_evidence(tmp_path: Path):
+def test_the_page_of_a_sample_has_steps_premises_and_evidence(tmp_path):
     task = Task("t", TASK.messages, {"evidence": "AB = 10"})
     judge = EvpvJudge(None, verifier="none")
     (scored,) = anyio.run(judge.score, task, [Response("r", TEXT)])
@@ -72,7 +70,7 @@ def test_the_cost_of_all_replies_is_told_and_other_rewards_are_none():
     assert premises_view(stored(costly))["cost_usd"] == 0.75
 
 
-def test_the_picture_of_the_prompt_has_a_frame_where_a_fact_decided(tmp_path: Path, monkeypatch):
+def test_the_picture_of_the_prompt_has_a_frame_where_a_fact_decided(tmp_path, monkeypatch):
     monkeypatch.setenv("BURNISH_CACHE", str(tmp_path / "cache"))
     png = b"\x89PNG\r\n\x1a\n" + b"0" * 20
     part, other = shared_blobs().add(png), shared_blobs().add(png + b"1")

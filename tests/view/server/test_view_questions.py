@@ -1,19 +1,14 @@
 """Questions of search self-play with their success rate over steps."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
-from viewed_runs import Client, open_client
+from viewed_runs import open_client
 
 from pair_runs import rubric_run
 from played_runs import played_run, refused_run
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     runs = tmp_path_factory.mktemp("played")
     played_run(runs / "game")
     rubric_run(runs / "other")
@@ -22,7 +17,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def looking(folder: Path) -> Iterator[Client]:
+def looking(folder):
     with open_client(folder) as opened:
         yield opened
 
@@ -34,7 +29,7 @@ def looking(folder: Path) -> Iterator[Client]:
         ("most_played", "acb"),
     ],
 )  # fmt: skip
-def test_questions_are_ordered(looking: Client, sort: str, order: str) -> None:
+def test_questions_are_ordered(looking, sort, order):
     page = looking.run("game", "/questions", sort=sort)
     assert "".join(line["answer"][0] for line in page["questions"]) == order
     assert (page["count"], page["replayed"], page["next"]) == (3, 1, None)
@@ -42,7 +37,7 @@ def test_questions_are_ordered(looking: Client, sort: str, order: str) -> None:
     assert first["next"] == 2
 
 
-def test_a_question_has_its_rate_in_every_step_it_was_played(looking: Client) -> None:
+def test_a_question_has_its_rate_in_every_step_it_was_played(looking):
     (line,) = [
         line
         for line in looking.run("game", "/questions")["questions"]
@@ -57,12 +52,12 @@ def test_a_question_has_its_rate_in_every_step_it_was_played(looking: Client) ->
     assert line["success"] == 1.0
 
 
-def test_only_runs_of_the_game_lead_to_questions(looking: Client) -> None:
+def test_only_runs_of_the_game_lead_to_questions(looking):
     assert looking.run("game")["has_questions"] is True
     assert looking.run("other")["has_questions"] is False
     assert "no questions" in str(looking.run("other", "/questions", 404))
 
 
-def test_a_game_without_an_accepted_question_has_an_empty_page(looking: Client) -> None:
+def test_a_game_without_an_accepted_question_has_an_empty_page(looking):
     page = looking.run("refused", "/questions")
     assert (page["count"], page["questions"]) == (0, [])

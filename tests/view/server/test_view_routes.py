@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from viewed_runs import RECIPE, Client, open_client
+from viewed_runs import RECIPE, open_client
 
 from burnish.cli.entry import run
 from burnish.store import RunStore, StoredSample
@@ -14,7 +12,7 @@ FLAT = RECIPE.replace("min = 2", "max = 1000").replace("min = 4", "max = 1000")
 
 
 @pytest.fixture
-def stored(runs: Path) -> list[StoredSample]:
+def stored(runs):
     with RunStore.open(runs / "first", read_only=True) as store:
         return list(store.samples())
 
@@ -24,7 +22,7 @@ def written(sample: StoredSample) -> int:
     return sum(len(span.token_ids) for span in sample.trajectory.spans if span.author == "model")
 
 
-def test_the_list_of_runs(client: Client) -> None:
+def test_the_list_of_runs(client):
     lines = {line["name"]: line for line in client.get("/runs")["runs"]}
     first = lines["first"]
     assert (first["status"], first["live"], first["steps"], first["planned"]) == (
@@ -40,7 +38,7 @@ def test_the_list_of_runs(client: Client) -> None:
     assert first["model"] == "tiny"
 
 
-def test_one_run_with_its_config_and_where_it_came_from(client: Client) -> None:
+def test_one_run_with_its_config_and_where_it_came_from(client):
     page = client.run("first")
     settings = {one["key"]: one for one in page["config"]}
     assert settings["run.seed"]["value"] == 1
@@ -54,7 +52,7 @@ def test_one_run_with_its_config_and_where_it_came_from(client: Client) -> None:
     assert page["line"]["key"] == "first"
 
 
-def test_curves_are_thinned_and_asked_for_by_name_and_step(client: Client, runs: Path) -> None:
+def test_curves_are_thinned_and_asked_for_by_name_and_step(client, runs):
     with RunStore.open(runs / "first", read_only=True) as store:
         points = store.metrics("reward/total")["reward/total"]
     page = client.run("first", "/metrics")
@@ -70,7 +68,7 @@ def test_curves_are_thinned_and_asked_for_by_name_and_step(client: Client, runs:
     assert len(thin["steps"]) <= 4
 
 
-def test_steps_newest_first_in_pages(client: Client) -> None:
+def test_steps_newest_first_in_pages(client):
     page = client.run("first", "/steps", limit=4)
     assert [one["number"] for one in page["steps"]] == [6, 5, 4, 3]
     assert [one["step"] for one in page["steps"]] == [5, 4, 3, 2]
@@ -81,7 +79,7 @@ def test_steps_newest_first_in_pages(client: Client) -> None:
     assert rest["next"] is None
 
 
-def test_evaluations_stand_beside_the_step_before_them(client: Client) -> None:
+def test_evaluations_stand_beside_the_step_before_them(client):
     """After 0, 3 and 6 steps: the start, and the last of all, have their place in the list."""
     page = client.run("first", "/steps")
     evaluated = {one["number"]: one["evaluations"] for one in page["steps"] if one["evaluations"]}
@@ -97,7 +95,7 @@ def test_evaluations_stand_beside_the_step_before_them(client: Client) -> None:
     assert client.run("first", "/groups", step=0, split="eval:held_out")["number"] == 0
 
 
-def test_groups_of_a_step(client: Client, stored: list[StoredSample]) -> None:
+def test_groups_of_a_step(client, stored):
     page = client.run("first", "/groups", step=2)
     assert page["total"] == 2
     assert sum(page["signals"].values()) == 2
@@ -116,7 +114,7 @@ def test_groups_of_a_step(client: Client, stored: list[StoredSample]) -> None:
     )
 
 
-def test_one_group_side_by_side(client: Client, stored: list[StoredSample]) -> None:
+def test_one_group_side_by_side(client, stored):
     key = stored[-1].trajectory.group if stored[-1].split == "train" else "5.0"
     page = client.run("first", "/group", step=5, key=key, split="train")
     own = {s.id: s for s in stored if s.step == 5 and s.trajectory.group == key}
@@ -131,7 +129,7 @@ def test_one_group_side_by_side(client: Client, stored: list[StoredSample]) -> N
     assert {page["previous"], page["next"]} == {None, "5.1" if key == "5.0" else "5.0"}
 
 
-def test_one_sample_whole(client: Client, stored: list[StoredSample]) -> None:
+def test_one_sample_whole(client, stored):
     wanted = next(s for s in stored if s.id == "4/train/3")
     page = client.run("first", "/sample", id="4/train/3")
     assert page["name"] == "train-5-1-4"
@@ -160,7 +158,7 @@ def test_one_sample_whole(client: Client, stored: list[StoredSample]) -> None:
     assert "has no sample" in client.run("first", "/sample", 404, id="4/train/33")["error"]
 
 
-def test_the_same_prompt_across_steps(client: Client, stored: list[StoredSample]) -> None:
+def test_the_same_prompt_across_steps(client, stored):
     task = next(s for s in stored if s.split == "eval:held_out").task.id
     page = client.run("first", "/prompt", task=task)
     assert [one["step"] for one in page["steps"]] == [6, 3, 0]
@@ -172,9 +170,7 @@ def test_the_same_prompt_across_steps(client: Client, stored: list[StoredSample]
     assert client.run("first", "/prompt", 404, task="no such task")["error"]
 
 
-def test_the_newest_samples_come_first_and_page_to_the_end(
-    client: Client, stored: list[StoredSample]
-) -> None:
+def test_the_newest_samples_come_first_and_page_to_the_end(client, stored):
     seen: list[str] = []
     after = ""
     while True:
@@ -187,7 +183,7 @@ def test_the_newest_samples_come_first_and_page_to_the_end(
     assert seen == [s.id for s in reversed(stored)]
 
 
-def test_filters_and_text_agree_with_the_store(client: Client, stored: list[StoredSample]) -> None:
+def test_filters_and_text_agree_with_the_store(client, stored):
     client.indexed("first")
 
     def ids(**filters: object) -> set[str]:
@@ -232,7 +228,7 @@ def test_filters_and_text_agree_with_the_store(client: Client, stored: list[Stor
     }
 
 
-def test_facets_count_every_sample(client: Client, stored: list[StoredSample]) -> None:
+def test_facets_count_every_sample(client, stored):
     client.indexed("first")
     found = client.run("first", "/facets")
     assert found["splits"] == {"train": 48, "eval:held_out": 15}
@@ -242,7 +238,7 @@ def test_facets_count_every_sample(client: Client, stored: list[StoredSample]) -
     assert (found["step"]["low"], found["step"]["high"]) == (0, 6)
 
 
-def test_two_runs_compared(client: Client) -> None:
+def test_two_runs_compared(client):
     page = client.get("/compare", a="first", b="second")
     differs = {one["key"]: (one["a"], one["b"]) for one in page["differs"]}
     assert differs["run.seed"] == (1, 2)
@@ -258,7 +254,7 @@ def test_two_runs_compared(client: Client) -> None:
     assert itself == "run 'first' is compared with itself; expected two different runs."
 
 
-def test_warnings_of_a_run_are_events_that_others_do_not_push_out(tmp_path: Path) -> None:
+def test_warnings_of_a_run_are_events_that_others_do_not_push_out(tmp_path):
     """Both rewards pay every answer the same, so that no step teaches anything."""
     (tmp_path / "flat.toml").write_text(FLAT)
     words = ["train", str(tmp_path / "flat.toml"), "run.name=flat", "--quiet", "steps=2"]
@@ -276,7 +272,7 @@ def test_warnings_of_a_run_are_events_that_others_do_not_push_out(tmp_path: Path
     assert shown[-1] == "note"
 
 
-def test_the_audit_answers_or_says_why_not(client: Client) -> None:
+def test_the_audit_answers_or_says_why_not(client):
     page = client.run("first", "/audit")
     assert page["available"] == (page["audit"] is not None)
     if page["available"]:
@@ -301,15 +297,13 @@ def test_the_audit_answers_or_says_why_not(client: Client) -> None:
         ("/steps", {"before": -1}, "before is '-1'; expected a whole number"),
     ],
 )
-def test_a_wrong_parameter_is_one_line(
-    client: Client, page: str, parameters: dict[str, object], line: str
-) -> None:
+def test_a_wrong_parameter_is_one_line(client, page, parameters, line):
     error = client.run("first", page, 400, **parameters)["error"]
     assert line in error
     assert "\n" not in error
 
 
-def test_any_other_address_is_the_page(client: Client) -> None:
+def test_any_other_address_is_the_page(client):
     for path in ("/", "/runs/first/samples", "/compare"):
         answer = client.http.get(path)
         assert answer.status_code == 200

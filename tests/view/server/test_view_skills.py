@@ -15,7 +15,7 @@ EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "trace2skill"
 
 
 @pytest.fixture(scope="module")
-def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shelf(tmp_path_factory):
     """A folder with a distilled skill, one that is damaged, and one of hostile text."""
     folder = tmp_path_factory.mktemp("shelf")
     words = ["--skill", EXAMPLE / "skill" / "tables", "--roles", f"{EXAMPLE / 'roles.py'}:make"]
@@ -34,7 +34,7 @@ def hostile() -> str:
     return json.dumps({"status": "changed", "skill": SCRIPT, "edits": [edit], "diff": SCRIPT})
 
 
-def test_an_edit_has_the_trajectories_behind_it(shelf: Path) -> None:
+def test_an_edit_has_the_trajectories_behind_it(shelf):
     with open_client(shelf) as client:
         lines = {one["key"]: one for one in client.get("/skills")["skills"]}
         assert set(lines) == {"good", "broken", "hostile"}
@@ -51,7 +51,7 @@ def test_an_edit_has_the_trajectories_behind_it(shelf: Path) -> None:
             assert client.get(f"/skills/{name}", status)["error"]
 
 
-def test_only_what_distill_wrote_is_a_distilled_skill(shelf: Path) -> None:
+def test_only_what_distill_wrote_is_a_distilled_skill(shelf):
     assert is_distilled(shelf / "good")
     assert not is_distilled(shelf / "other")
     assert [one["key"] for one in SkillFolders([shelf / "good"]).listing()["skills"]] == ["good"]

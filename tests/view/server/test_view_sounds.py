@@ -1,8 +1,5 @@
 """A held-out sound and what an audio tokenizer made of it, on the page of a sample."""
 
-from pathlib import Path
-from typing import Any
-
 import msgspec
 import numpy as np
 import pytest
@@ -23,7 +20,7 @@ def heard(strengths=(0.0, 0.3)) -> SoundSample:
     return reconstruction("a/1.wav", 7, 8000, wave, tried)
 
 
-def test_the_page_of_a_sound_has_original_and_reconstructions(tmp_path: Path) -> None:
+def test_the_page_of_a_sound_has_original_and_reconstructions(tmp_path):
     with RunStore.create(tmp_path / "run", {"steps": 1}, {}, recipe="codec") as store:
         samples = stored_samples(1, 1, [heard()], store.blobs)
         store.append_evaluation(1, "held_out", samples, {"score": None})
@@ -42,7 +39,7 @@ def test_the_page_of_a_sound_has_original_and_reconstructions(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("turns", [None, "text", [{"role": "x"}], [{"content": 3}], {"a": 1}])
-def test_turns_that_are_none_leave_the_original(turns: Any) -> None:
+def test_turns_that_are_none_leave_the_original(turns):
     part = AudioPart("0" * 64)
     task = Task("t", (Message("user", (TextPart("a"), part)),))
     info = {"messages": turns} if turns is not None else {}
@@ -58,7 +55,7 @@ def test_turns_that_are_none_leave_the_original(turns: Any) -> None:
     assert sounds_view(msgspec.structs.replace(sample, trajectory=plain)) is None
 
 
-def test_a_sound_is_drawn_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sound_is_drawn_once(tmp_path, monkeypatch):
     blobs = Blobs(tmp_path / "blobs")
     part = blobs.add(encode_sound([0.0, 0.5, -0.5], 8000))
     drawn: list[bytes] = []

@@ -19,25 +19,25 @@ def joined(texts: list[str]) -> Texts:
 
 
 @given(st.lists(LETTERS, min_size=1, max_size=30), st.text("ab é<A", min_size=1, max_size=6))
-def test_the_same_texts_are_found_as_by_looking_into_each(texts: list[str], needle: str) -> None:
+def test_the_same_texts_are_found_as_by_looking_into_each(texts, needle):
     found = set(holding(joined(texts), fold(needle).encode()).tolist())
     assert found == {i for i, text in enumerate(texts) if fold(needle) in fold(text)}
 
 
-def test_nothing_is_found_across_two_texts_or_for_nothing() -> None:
+def test_nothing_is_found_across_two_texts_or_for_nothing():
     texts = joined(["abc", "def"])
     assert holding(texts, b"cd").tolist() == []
     assert holding(texts, b"").tolist() == []
     assert holding(texts, b"a" * 99).tolist() == []
 
 
-def test_case_is_folded_beyond_ascii() -> None:
+def test_case_is_folded_beyond_ascii():
     texts = joined(["STRASSE", "Straße", "ÄRGER"])
     assert sorted(holding(texts, fold("straße").encode()).tolist()) == [0, 1]
     assert holding(texts, fold("ärger").encode()).tolist() == [2]
 
 
-def test_an_excerpt_shows_the_hit() -> None:
+def test_an_excerpt_shows_the_hit():
     whole = "x" * 500 + "Needle" + "y" * 500
     shown = excerpt(whole, "needle")
     assert shown["match"] is not None

@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 
 import anyio
 import msgspec
@@ -451,7 +450,7 @@ def test_a_gap_is_placed_whatever_letters_come_before_it():
 # --- execution
 
 
-def test_cited_images_and_what_is_not_carried_out(tmp_path: Path):
+def test_cited_images_and_what_is_not_carried_out(tmp_path):
     (tmp_path / "a.png").write_bytes(b"x")
     images = [tmp_path / "a.png", tmp_path / "gone.png"]
     said = [execute_call(Call("reference", {"image_id": n}, True), images).ok for n in range(3)]

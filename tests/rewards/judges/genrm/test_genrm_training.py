@@ -31,7 +31,7 @@ def earn(text: str, label: object = "a", **settings: object):
     return anyio.run(checked, scorer, task, [Response("r", text)])[0]
 
 
-def test_the_reward_by_hand() -> None:
+def test_the_reward_by_hand():
     assert earn("<scores>9, 2</scores>").value == 1.0
     assert earn("<scores>5, 4</scores>").value == pytest.approx(0.5)
     assert earn("<scores>2, 9</scores>").value == -1.0
@@ -44,7 +44,7 @@ def test_the_reward_by_hand() -> None:
     assert earn("<scores>9, 2</scores>", "tie").status is Status.ABSTAIN
 
 
-def test_accuracy_and_picks_are_rewards_to_look_at() -> None:
+def test_accuracy_and_picks_are_rewards_to_look_at():
     right = {"value": "right"}
     texts = ("<scores>9, 2</scores>", "<scores>2, 9</scores>", "<scores>4, 4</scores>", "none")
     assert [earn(t, **right).value for t in texts] == [1.0, 0.0, 0.5, 0.0]
@@ -71,7 +71,7 @@ SCORES = st.lists(
 
 
 @given(SCORES)
-def test_the_weight_of_a_place_is_genrm_reward_at_the_step_s_own_rate(rows) -> None:
+def test_the_weight_of_a_place_is_genrm_reward_at_the_step_s_own_rate(rows):
     names = ("genrm", "picked_first")
     picks = [float("nan") if not s or s[0] == s[1] else float(s[0] > s[1]) for s, _ in rows]
     plain = torch.tensor(
@@ -86,7 +86,7 @@ def test_the_weight_of_a_place_is_genrm_reward_at_the_step_s_own_rate(rows) -> N
     torch.testing.assert_close(shaped[:, 1], plain[:, 1], equal_nan=True)
 
 
-def test_pairs_of_the_game_have_a_better_text_and_both_orders() -> None:
+def test_pairs_of_the_game_have_a_better_text_and_both_orders():
     pair = draw_pair(random.Random(3))
     assert pair.topic in pair.better
     assert pair.word in pair.better
@@ -107,14 +107,14 @@ def test_pairs_of_the_game_have_a_better_text_and_both_orders() -> None:
     assert 0.35 < sum(swapped) / len(swapped) < 0.65
 
 
-def test_the_game_is_a_task_set_whose_orders_share_a_side() -> None:
+def test_the_game_is_a_task_set_whose_orders_share_a_side():
     tasks = build_tasks(Function(path="recipes.genrm.preferences:make"), seed=0)
     assert {t.fields["label"] for t in tasks.sample(20)} == {"a", "b"}
     assert "label" in tasks.train(0).labels
     assert len(tasks.held_out(10)) == 10
 
 
-def test_a_file_of_preferences_becomes_both_orders_on_one_side(tmp_path) -> None:
+def test_a_file_of_preferences_becomes_both_orders_on_one_side(tmp_path):
     rows = [
         {
             "prompt": f"q{n} {{first}}", "response_a": f"good {n}", "response_b": f"bad {n}",
@@ -142,7 +142,7 @@ def test_a_file_of_preferences_becomes_both_orders_on_one_side(tmp_path) -> None
         list(both_orders([{"prompt": "q", "response_a": "x", "label": "a"}]))
 
 
-def test_real_preferences_become_a_task_file(tmp_path) -> None:
+def test_real_preferences_become_a_task_file(tmp_path):
     file = Path(__file__).parents[4] / ".." / "shared" / "data" / "alpaca_pairs" / "dev.parquet"
     if not file.is_file():
         pytest.skip("shared data 'alpaca_pairs' is not here")

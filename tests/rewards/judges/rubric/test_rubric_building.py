@@ -91,7 +91,7 @@ def built(*writers, index=None, plan=None, **roles):
 ALL = [quote for _, quote in POINTS.values()]
 
 
-def test_statements_that_two_models_make_become_items_with_provenance() -> None:
+def test_statements_that_two_models_make_become_items_with_provenance():
     found = built(writer("ann", *ALL), writer("bob", *ALL))
     assert found.outcome == "built", found.reason
     rubric = found.rubric
@@ -105,14 +105,14 @@ def test_statements_that_two_models_make_become_items_with_provenance() -> None:
     assert len(found.evidence) == 6 + 1 + 1 + 1
 
 
-def test_one_model_s_many_samples_are_one_voice() -> None:
+def test_one_model_s_many_samples_are_one_voice():
     found = built(writer("ann", *ALL), writer("bob", "I do not know."))
     assert (found.rubric, found.outcome) == (None, "needs_human")
     assert found.reason == "none of 5 statements is in consensus"
     assert len(found.considered) == 5
 
 
-def test_a_quotation_nobody_said_is_no_support() -> None:
+def test_a_quotation_nobody_said_is_no_support():
     def liar(prompt: str) -> str:
         rows = json.loads(reader(prompt)) if blocks(prompt, "answer") else []
         for row in rows:
@@ -127,7 +127,7 @@ def test_a_quotation_nobody_said_is_no_support() -> None:
     assert found.considered == ()
 
 
-def test_an_audit_that_decides_nothing_accepts_nothing(monkeypatch) -> None:
+def test_an_audit_that_decides_nothing_accepts_nothing(monkeypatch):
     monkeypatch.setattr(building, "rule_audit", lambda *_: audit_points({}))
     found = built(writer("ann", *ALL), writer("bob", *ALL), plan=Plan(quality=0.0))
     assert found.outcome == "needs_human"
@@ -159,7 +159,7 @@ MANUAL = [
 ]
 
 
-def test_one_passage_is_enough_and_a_majority_of_checkers_can_refuse() -> None:
+def test_one_passage_is_enough_and_a_majority_of_checkers_can_refuse():
     four = ALL[1:]
     found = built(
         writer("ann", ALL[0], *four), writer("bob", *four), checkers=[checker, checker],
@@ -173,7 +173,7 @@ def test_one_passage_is_enough_and_a_majority_of_checkers_can_refuse() -> None:
     assert {s.source for s in plug.provenance} == {"", "m1"}
 
 
-def test_a_query_that_fails_is_rescued_by_retrieved_passages() -> None:
+def test_a_query_that_fails_is_rescued_by_retrieved_passages():
     manual = PassageIndex([Passage("m1", f"descale the kettle: {' '.join(ALL)}")])
     found = built(writer("ann", *ALL), writer("bob", "No idea."), index=manual)
     assert found.outcome == "rescued", found.reason
@@ -181,7 +181,7 @@ def test_a_query_that_fails_is_rescued_by_retrieved_passages() -> None:
     assert {s.source for i in found.rubric.items for s in i.provenance} == {"", "m1"}
 
 
-def test_items_that_rest_on_nothing_are_refused() -> None:
+def test_items_that_rest_on_nothing_are_refused():
     found = built(
         writer("ann", *ALL), writer("bob", *ALL), author=lambda prompt: author(prompt, spoil=True)
     )
@@ -199,7 +199,7 @@ def auditor(**findings: bool):
     return audit
 
 
-def test_the_audit_decides_and_a_missing_safety_item_is_a_veto() -> None:
+def test_the_audit_decides_and_a_missing_safety_item_is_a_veto():
     two = (writer("ann", *ALL), writer("bob", *ALL))
     good = built(*two, auditor=auditor())
     assert (good.outcome, good.audit.earned, good.audit.possible) == ("built", 35, 35)
@@ -215,14 +215,14 @@ def test_the_audit_decides_and_a_missing_safety_item_is_a_veto() -> None:
     st.lists(st.sampled_from("xy"), max_size=2),
     st.integers(0, 3),
 )
-def test_consensus_needs_two_models_or_a_source(models, sources, objections) -> None:
+def test_consensus_needs_two_models_or_a_source(models, sources, objections):
     support = [Source("q", model=m) for m in models] + [Source("q", source=s) for s in sources]
     point = Point("p", "text", provenance=tuple(support))
     expected = (len(set(models)) >= 2 or bool(sources)) and objections < 2
     assert in_consensus(point, objections=objections, checkers=3) is expected
 
 
-def test_the_same_statement_in_other_words_is_one_with_all_its_supports() -> None:
+def test_the_same_statement_in_other_words_is_one_with_all_its_supports():
     first = [Point("", "rinse the kettle twice", "extended", (Source("a", model="ann"),))]
     second = [Point("", "Rinse the kettle, twice!", "important", (Source("b", model="bob"),))]
     (merged,) = merge_points([first, second])

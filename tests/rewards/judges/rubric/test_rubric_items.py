@@ -16,7 +16,7 @@ def broken(change) -> set[str]:
     return {one.rule for one in Rubric.from_dict(content).validate()}
 
 
-def test_a_well_made_rubric_breaks_no_rule() -> None:
+def test_a_well_made_rubric_breaks_no_rule():
     assert rubric().validate() == []
 
 
@@ -42,11 +42,11 @@ def test_a_well_made_rubric_breaks_no_rule() -> None:
         ("exclusive", lambda items: items[1]["description"].update({"2": "all of e1 essential"})),
     ],
 )
-def test_each_broken_rule_is_named(rule: str, change) -> None:
+def test_each_broken_rule_is_named(rule, change):
     assert rule in broken(change)
 
 
-def test_every_point_must_be_in_an_item() -> None:
+def test_every_point_must_be_in_an_item():
     points = [{"id": "p1", "text": "unplug it"}, {"id": "p2", "text": "rinse it"}]
     content = kettle(points=points)
     content["items"][0]["points"] = ["p1"]
@@ -54,25 +54,25 @@ def test_every_point_must_be_in_an_item() -> None:
     assert str(found) == "exhaustive: point 'p2' is in no item"
 
 
-def test_rules_can_be_others() -> None:
+def test_rules_can_be_others():
     long = kettle()
     long["items"][0]["title"] = "a title for European words"
     assert Rubric.from_dict(long).validate(Rules(title_characters=40)) == []
 
 
-def test_two_items_of_one_id_are_refused_at_load() -> None:
+def test_two_items_of_one_id_are_refused_at_load():
     content = kettle()
     content["items"][1]["id"] = "e1"
     with pytest.raises(UserError, match="an id of its own"):
         Rubric.from_dict(content)
 
 
-def test_the_hash_follows_what_a_judge_reads() -> None:
+def test_the_hash_follows_what_a_judge_reads():
     assert rubric().hash == rubric().hash
     assert rubric(query="other").hash != rubric().hash
 
 
-def test_the_audit_has_35_points_and_a_veto() -> None:
+def test_the_audit_has_35_points_and_a_veto():
     assert TOTAL == 35
     title = ("right", "supported", "atomic", "exclusive", "checkable", "exhaustive", "title")
     assert sum(CHECKS[name].points for name in title) == 28
@@ -85,7 +85,7 @@ def test_the_audit_has_35_points_and_a_veto() -> None:
     assert audit_points({"right": None}).quality is None
 
 
-def test_rules_decide_what_they_can_and_no_reader_overrules_them() -> None:
+def test_rules_decide_what_they_can_and_no_reader_overrules_them():
     assert rule_audit(rubric()) == (13, 13, (), False)
     content = kettle()
     content["items"][0]["title"] = "a title that is far too long"

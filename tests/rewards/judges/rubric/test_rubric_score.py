@@ -41,7 +41,7 @@ def marks(**levels: object) -> list[dict[str, object]]:
     return [{"tier": name.rstrip("0123456789"), "level": v} for name, v in levels.items()]
 
 
-def test_worked_numbers() -> None:
+def test_worked_numbers():
     items = marks(essential1=2, essential2=1, important=2, highlight=0, pitfall=1)
     # (2 * 1.5 + 1 + 0 - 2 * 0.5) / (2 * 2 + 1 + 1)
     assert score(items) == pytest.approx(3 / 6)
@@ -51,7 +51,7 @@ def test_worked_numbers() -> None:
     assert quarkmedbench.score(items=items, tier_weights=None) == score(items)
 
 
-def test_all_met_is_one_and_errors_alone_are_negative() -> None:
+def test_all_met_is_one_and_errors_alone_are_negative():
     assert score(marks(essential=2, important=2, highlight=2, pitfall=0)) == 1.0
     worst = marks(essential=0, important=0, pitfall=2)
     assert score(worst) == pytest.approx(-2 / 3)
@@ -61,14 +61,14 @@ def test_all_met_is_one_and_errors_alone_are_negative() -> None:
 
 
 @given(st.lists(st.sampled_from([0, 1, 2]), min_size=1, max_size=9), st.sampled_from(TIERS[:3]))
-def test_one_tier_of_equal_weights_is_the_plain_mean(levels: list[int], tier: str) -> None:
+def test_one_tier_of_equal_weights_is_the_plain_mean(levels, tier):
     assert score([(tier, level) for level in levels]) == pytest.approx(
         sum(levels) / 2 / len(levels)
     )
 
 
 @given(ITEMS, SETTINGS, st.data())
-def test_a_better_mark_never_lowers_and_a_worse_error_never_raises(items, settings, data) -> None:
+def test_a_better_mark_never_lowers_and_a_worse_error_never_raises(items, settings, data):
     place = data.draw(st.integers(0, len(items) - 1))
     if items[place].level == 2:
         return
@@ -87,7 +87,7 @@ def test_a_better_mark_never_lowers_and_a_worse_error_never_raises(items, settin
 
 
 @given(ITEMS, SETTINGS, st.randoms(use_true_random=False))
-def test_mechanisms_never_raise_and_order_does_not_matter(items, settings, rng) -> None:
+def test_mechanisms_never_raise_and_order_does_not_matter(items, settings, rng):
     plain, found = score(items, clip=settings["clip"]), score(items, **settings)
     if plain is None:
         assert found is None
@@ -102,21 +102,21 @@ def test_mechanisms_never_raise_and_order_does_not_matter(items, settings, rng) 
 
 
 @given(ITEMS, st.floats(0.1, 10))
-def test_scaling_all_weights_changes_nothing_but_saturation(items, factor) -> None:
+def test_scaling_all_weights_changes_nothing_but_saturation(items, factor):
     scaled = [item._replace(weight=item.weight * factor) for item in items]
     for truncation in (None, True):
         first, second = (score(rows, truncation=truncation) for rows in (items, scaled))
         assert first == second if first is None else first == pytest.approx(second)
 
 
-def test_the_cap_of_saturation_is_in_points() -> None:
+def test_the_cap_of_saturation_is_in_points():
     items = [("essential", 2, 2.0), ("highlight", 2, 1.0, "care"), ("highlight", 2, 1.0, "care")]
     assert score(items, saturation=1.0) == pytest.approx(5 / 6)
     doubled = [(tier, level, 2 * weight, *tag) for tier, level, weight, *tag in items]
     assert score(doubled, saturation=1.0) == pytest.approx(9 / 12)
 
 
-def test_truncation_is_strict_at_its_thresholds() -> None:
+def test_truncation_is_strict_at_its_thresholds():
     at_half = marks(essential1=2, essential2=0, important=2)
     assert explain(at_half, truncation=True).fired == ()
     below = marks(essential1=1, essential2=0, important=2)
@@ -131,7 +131,7 @@ def test_truncation_is_strict_at_its_thresholds() -> None:
     assert explain(marks(important=0, highlight=2), truncation=True).fired == ()
 
 
-def test_the_cap_by_the_essentials_is_twice_their_points_under_any_tier_weights() -> None:
+def test_the_cap_by_the_essentials_is_twice_their_points_under_any_tier_weights():
     weak = [MarkedItem("essential", 1), *(MarkedItem("highlight", 2, tag=t) for t in "abc")]
     even = dict.fromkeys(TIERS, 1.0)
     # S_E is a half: extras of 3 points are held at 2 S_E = 1, whether essentials weigh 2 or 1.
@@ -140,7 +140,7 @@ def test_the_cap_by_the_essentials_is_twice_their_points_under_any_tier_weights(
     assert score(weak, even, saturation=True) == pytest.approx((0.5 + 1.0) / 4)
 
 
-def test_saturation_caps_each_tag_and_then_all_extras_by_the_essentials() -> None:
+def test_saturation_caps_each_tag_and_then_all_extras_by_the_essentials():
     tagged = [("highlight", 2, 1.0, tag) for tag in ("care", "care", "safety", "", "")]
     items = [("essential", 2), ("essential", 2), *tagged]
     # care 1 of 2, safety 1, untagged 1 of 2: three points; the essentials would allow four.
@@ -151,14 +151,14 @@ def test_saturation_caps_each_tag_and_then_all_extras_by_the_essentials() -> Non
     assert explain(items, saturation=True).fired == ("saturation",)
 
 
-def test_saturation_comes_before_truncation() -> None:
+def test_saturation_comes_before_truncation():
     items = [("essential", 0), ("essential", 1), ("highlight", 2), ("highlight", 2)]
     both = explain(items, truncation=True, saturation=True)
     assert both.fired == ("saturation", "truncation: essential")
     assert both.extras == 0
 
 
-def test_missing_marks_are_missing_and_not_zero() -> None:
+def test_missing_marks_are_missing_and_not_zero():
     ten = [("essential", 2)] * 9 + [("essential", None), ("important", 2), ("pitfall", None)]
     found = explain(ten)
     assert found.score == 1.0
@@ -170,7 +170,7 @@ def test_missing_marks_are_missing_and_not_zero() -> None:
         assert explain(marks(essential=2, important=invalid)).missing == ("1",)
 
 
-def test_score_without_each_item() -> None:
+def test_score_without_each_item():
     items = [
         {"id": "a", "tier": "essential", "level": 2},
         {"id": "b", "tier": "important", "level": 0},
@@ -178,7 +178,7 @@ def test_score_without_each_item() -> None:
     assert without_each(items) == {"a": 0.0, "b": 1.0}
 
 
-def test_a_dialogue_is_the_mean_of_its_turns_or_nothing() -> None:
+def test_a_dialogue_is_the_mean_of_its_turns_or_nothing():
     assert dialogue_score([0.5, 1.0]) == 0.75
     assert dialogue_score([0.5, None]) is None
     assert dialogue_score([]) is None
