@@ -108,12 +108,7 @@ COMBINATIONS = [
 def test_every_combination_is_unbiased(rates, masks, strata, delimiters):
     kind, passes = masks
     noise = build_noise(
-        rates,
-        kind,
-        passes=passes,
-        strata=strata,
-        delimiters=delimiters,
-        delimiter_weight="row",
+        rates, kind, passes=passes, strata=strata, delimiters=delimiters, delimiter_weight="row"
     )
     mean, error = estimate(fitted(noise))
     assert abs(mean - EXACT) < 3 * error

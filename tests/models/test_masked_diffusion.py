@@ -28,7 +28,7 @@ from burnish.models.masked_diffusion import (
     template_tokens,
     token_nll,
 )
-from burnish.models.masked_diffusion.control import bin_widths, smoothed_loss
+from burnish.models.masked_diffusion.control import bin_widths, bins_of, smoothed_loss
 
 
 def test_mirror_masks_by_hand():
@@ -126,6 +126,10 @@ def test_best_density_has_the_closed_form_and_beats_others():
         assert sampler_variance(other, G, V, GRID).item() > least
     uniform = sampler_variance(np.ones(101), G, V, GRID).item()
     assert uniform == pytest.approx(np.trapezoid(G**2 + V, GRID) - np.trapezoid(G, GRID) ** 2)
+
+
+def test_best_density_is_uniform_where_the_second_moment_is_flat():
+    assert np.allclose(optimal_t_density(np.cos(GRID), np.sin(GRID) ** 2, GRID), 1.0)
 
 
 def test_epr_by_hand():
@@ -273,19 +277,6 @@ def test_a_fit_needs_no_gradient_mode():
     assert found.kl == pytest.approx(expected.kl, abs=1e-6)
 
 
-def test_both_masks_are_the_whole_answer_at_rate_one() -> None:
-    u, eligible = [[0.0, 0.5, 1.0, 0.5]], [[1, 1, 1, 0]]
-    found = mirror_masks(u, [1.0], eligible)
-    assert found.mask_first.tolist() == found.mask_second.tolist() == [[True, True, True, False]]
-    drawn = MirrorMasks().passes(
-        torch.tensor([u]), torch.ones(1), torch.tensor(eligible, dtype=torch.bool)
-    )
-    assert all(one.mask_BL.sum() == 3 for one in drawn)
-    strict = mirror_masks([[0.5, 0.5]], [0.5], [[1, 1]], eps=0.0)
-    assert not strict.mask_first.any()
-    assert not strict.mask_second.any()
-
-
 SYNTAX = {
     "html": ["<td", ">", "</", "tr", "<table>", "Ġrowspan", '="'],
     "markdown": ["|", "---", "##", "Ċ", "```", "**", ":---:"],
@@ -327,14 +318,14 @@ def test_a_sequence_by_hand():
     assert second.baseline[9].item() == pytest.approx(0.09)
 
 
-def small_model():
-    torch.manual_seed(0)
-    return torch.nn.Linear(4, 3)
+def test_halves_go_to_the_even_bin():
+    assert bins_of(torch.tensor([0.5, 0.25, 0.75]).double(), 3).tolist() == [1, 0, 2]
 
 
 def gradients(control):
     """Gradients of three steps, and what was reported."""
-    model, noise = small_model(), build_noise(control=control)
+    torch.manual_seed(0)
+    model, noise = torch.nn.Linear(4, 3), build_noise(control=control)
     found, reported = [], []
     for step in range(3):
         generator = torch.Generator().manual_seed(step)

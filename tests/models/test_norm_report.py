@@ -31,12 +31,7 @@ SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 4}
 def llama(family: str = "Llama", **changes: object) -> torch.nn.Module:
     torch.manual_seed(2)
     config = getattr(transformers, f"{family}Config")(
-        vocab_size=260,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=8,
-        **SIZES,
-        **changes,
+        vocab_size=260, num_attention_heads=4, num_key_value_heads=2, head_dim=8, **SIZES, **changes
     )
     model = getattr(transformers, f"{family}ForCausalLM")(config).eval()
     with torch.no_grad():

@@ -137,11 +137,7 @@ def test_paper_algorithm_in_four_settings(normalized: bool, scaled: bool) -> Non
         x, y = rms(x + s * update), y + update
         seen.append((x, y))
     got = siamese_paper(
-        H=H,
-        sublayers=[W1, W2, W3],
-        normalized_input=normalized,
-        depth_scaling=scaled,
-        eps=1e-5,
+        H=H, sublayers=[W1, W2, W3], normalized_input=normalized, depth_scaling=scaled, eps=1e-5
     )
     assert_near(got.output, x + rms(y))
     for pair, (x, y) in zip(got.streams, seen, strict=True):

@@ -35,10 +35,7 @@ def times(*sentences, **options):
 
 
 TIMELINES = {
-    "one after the other": (
-        [line("A", 2.0), line("B", 1.0)],
-        [(0, 2, False), (2, 3, False)],
-    ),
+    "one after the other": ([line("A", 2.0), line("B", 1.0)], [(0, 2, False), (2, 3, False)]),
     "gaps, also before the first": (
         [line("A", 2.0, "after", gap=0.5), line("B", 1.0, "after", gap=0.25)],
         [(0.5, 2.5, False), (2.75, 3.75, False)],

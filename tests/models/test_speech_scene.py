@@ -86,10 +86,7 @@ MISTAKES = {
         "events[0].duration: got inf",
     ),
     "path of nothing": (script(sources={"sentences[3].tone": "plan"}), "no leaf of the scene"),
-    "source of nobody": (
-        script(sources={"sentences[0].tone": "me"}),
-        "got 'me', expected ",
-    ),
+    "source of nobody": (script(sources={"sentences[0].tone": "me"}), "got 'me', expected "),
     "other version": ({**script(), "version": 2}, "version: got 2, expected 1"),
 }
 

@@ -9,13 +9,7 @@ import pytest
 import torch
 
 from burnish.errors import ArgumentError
-from burnish.models.masked_diffusion import (
-    PPots,
-    collate,
-    probe_losses,
-    token_nll,
-    variance_report,
-)
+from burnish.models.masked_diffusion import PPots, collate, probe_losses, token_nll, variance_report
 from burnish.models.masked_diffusion.objective import mask_chance
 from burnish.models.masked_diffusion.rates import rate_cells
 from burnish.models.masked_diffusion.report import MASK_KINDS, _shares, _stratum_shares
