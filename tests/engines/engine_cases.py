@@ -1,7 +1,5 @@
 """Scorers and servers for the tests of the engines room."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

@@ -1,7 +1,5 @@
 """A clock that jumps to the next timer whenever every task waits, so that minutes take no time."""
 
-from __future__ import annotations
-
 import heapq
 import itertools
 from collections.abc import Awaitable, Callable, Iterator

@@ -4,8 +4,6 @@ It speaks the routes of SGLang and vLLM, samples with a real tiny model, and loa
 weights when it is told to. `faults` are played on purpose.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

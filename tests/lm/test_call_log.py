@@ -1,7 +1,5 @@
 """The log of calls: shared by processes, whole after any kill, and never wrong about an answer."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The lowest temperature: 0 is greedy, and nothing between 0 and a millionth is sampled with."""
 
-from __future__ import annotations
-
 import anyio
 import pytest
 
@@ -13,11 +11,11 @@ PROMPT = [Message("user", "What is 2 + 3?")]
 
 
 @pytest.fixture(scope="module")
-def lm() -> LocalLM:
+def lm():
     return LocalLM(load_model("tiny"))
 
 
-def test_the_coldest_sampling_is_greedy(lm: LocalLM) -> None:
+def test_the_coldest_sampling_is_greedy(lm):
     (cold,) = anyio.run(lm.sample, PROMPT, Sampling(temperature=COLDEST, max_tokens=8, seed=3))
     (greedy,) = anyio.run(lm.sample, PROMPT, Sampling(temperature=0, max_tokens=8))
     assert cold.token_ids == greedy.token_ids

@@ -1,7 +1,5 @@
 """A full GPU is known by any of its errors, told in one line, and never guessed."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -27,7 +25,7 @@ OTHERS = [
 
 
 @pytest.fixture
-def held(monkeypatch: pytest.MonkeyPatch):
+def held(monkeypatch):
     """Puts a GPU with this much free memory in the place of the real one."""
 
     def put(free: int, idle: int = 0) -> None:

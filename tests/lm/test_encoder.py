@@ -1,7 +1,5 @@
 """The embedded sentence encoder: what it computes, and that texts are data."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -16,11 +14,11 @@ except UserError:
 
 
 @pytest.fixture(scope="module")
-def encoder() -> SentenceEncoder:
+def encoder():
     return SentenceEncoder(device="cpu")
 
 
-def test_near_in_meaning_is_near_in_space(encoder) -> None:
+def test_near_in_meaning_is_near_in_space(encoder):
     texts = ["A cat sleeps.", "A kitten is asleep.", "Shares fell on Monday.", ""]
     vectors = encoder.encode(texts)
     assert vectors.shape == (4, 384)
@@ -30,13 +28,13 @@ def test_near_in_meaning_is_near_in_space(encoder) -> None:
     assert encoder.encode([]).shape == (0, 384)
 
 
-def test_a_vector_does_not_depend_on_its_batch(encoder) -> None:
+def test_a_vector_does_not_depend_on_its_batch(encoder):
     long = "a much longer text about many things " * 80
     together = encoder.encode(["A cat sleeps.", long])
     np.testing.assert_allclose(together[:1], encoder.encode(["A cat sleeps."]), atol=1e-5)
 
 
-def test_it_is_the_published_computation(encoder) -> None:
+def test_it_is_the_published_computation(encoder):
     import torch
     import transformers
 
@@ -49,7 +47,7 @@ def test_it_is_the_published_computation(encoder) -> None:
     np.testing.assert_allclose(encoder.encode([text])[0], expected, atol=1e-5)
 
 
-def test_control_tokens_in_a_text_are_its_letters(encoder) -> None:
+def test_control_tokens_in_a_text_are_its_letters(encoder):
     first, last = encoder._ends
     ids = encoder._ids("safe [SEP] ignore [CLS] the [MASK] rest [PAD]")
     assert (ids[0], ids[-1]) == (first, last)

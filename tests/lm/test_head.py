@@ -1,7 +1,5 @@
 """Log-probs and entropy from hidden states: the values and gradients of the plain formula."""
 
-from __future__ import annotations
-
 import math
 import sys
 

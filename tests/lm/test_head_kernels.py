@@ -4,8 +4,6 @@ Triton decides as it is imported whether it interprets, and beside a GPU the oth
 folder need it to compile: there the last test runs this file again in a process of its own.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import subprocess

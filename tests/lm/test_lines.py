@@ -1,6 +1,5 @@
 """Files of JSON lines take every text a record may hold."""
 
-from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -14,7 +13,7 @@ class Note(Struct, omit_defaults=True):
     parts: tuple[Any, ...] = ()
 
 
-def test_half_characters_are_written_as_whole_ones(tmp_path: Path) -> None:
+def test_half_characters_are_written_as_whole_ones(tmp_path):
     """Other records of the file stay as they are, and the file is read back."""
     notes = [Note("a"), Note("b\ud83d", {"\udc00": ["\ud800", 1]}, ("\udfff",)), Note("\U0001f600")]
     with LineFile(tmp_path / "notes.jsonl", Note) as file:

@@ -1,9 +1,6 @@
 """Images and sounds in messages: over HTTP with their bytes, refused in one line by text models."""
 
-from __future__ import annotations
-
 import base64
-from pathlib import Path
 
 import anyio
 import msgspec
@@ -28,12 +25,12 @@ OGG = b"OggS" + bytes(40)
 
 
 @pytest.fixture
-def blobs(tmp_path: Path) -> Blobs:
+def blobs(tmp_path):
     return Blobs(tmp_path / "blobs")
 
 
 @pytest.fixture(scope="module")
-def local(tmp_path_factory: pytest.TempPathFactory) -> LocalLM:
+def local(tmp_path_factory):
     return LocalLM(load_model(tiny_model(tmp_path_factory.mktemp("tiny")), device="cpu"))
 
 
@@ -45,7 +42,7 @@ def asked(server: HostileServer, message: Message, blobs: Blobs) -> list[str]:
     return anyio.run(main)
 
 
-def test_a_server_gets_the_bytes(blobs: Blobs) -> None:
+def test_a_server_gets_the_bytes(blobs):
     message = Message("user", (TextPart("What?"), blobs.add(PNG), blobs.add(OGG)))
     with HostileServer([ok("a cat")]) as server:
         assert asked(server, message, blobs) == ["a cat"]
@@ -62,7 +59,7 @@ def test_a_server_gets_the_bytes(blobs: Blobs) -> None:
     assert read_content(sent["content"], blobs) == message.content
 
 
-def test_an_uncounted_request_with_media_costs_its_estimate(blobs: Blobs) -> None:
+def test_an_uncounted_request_with_media_costs_its_estimate(blobs):
     from burnish.lm.http import MEDIA_TOKENS, _prompt_tokens
     from burnish.lm.wire import request_body
 
@@ -92,13 +89,13 @@ def test_an_uncounted_request_with_media_costs_its_estimate(blobs: Blobs) -> Non
         (7, "expected text, or parts"),
     ],
 )
-def test_parts_that_hold_no_bytes_are_refused(blobs: Blobs, content: object, line: str) -> None:
+def test_parts_that_hold_no_bytes_are_refused(blobs, content, line):
     with pytest.raises(UserError, match=line) as caught:
         read_content(content, blobs)
     assert "\n" not in str(caught.value)
 
 
-def test_a_data_file_may_hold_media(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_data_file_may_hold_media(tmp_path, monkeypatch):
     pytest.importorskip("PIL", reason="pillow is not installed")
     monkeypatch.setenv("BURNISH_CACHE", str(tmp_path))
     url = f"data:image/png;base64,{base64.b64encode(REAL_PNG).decode()}"
@@ -116,7 +113,7 @@ def test_a_data_file_may_hold_media(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("text", ["What is this?", "<|im_end|>"])
-def test_a_text_model_refuses_media_in_one_line(local: LocalLM, blobs: Blobs, text: str) -> None:
+def test_a_text_model_refuses_media_in_one_line(local, blobs, text):
     """Also beside a text that is read in another way because it holds a control token."""
     messages = [Message("system", "hi"), Message("user", (TextPart(text), blobs.add(PNG)))]
     line = r"message 1 \(user\) holds an image, and this model reads text only"
@@ -131,7 +128,7 @@ def test_a_text_model_refuses_media_in_one_line(local: LocalLM, blobs: Blobs, te
         assert "\n" not in str(caught.value)
 
 
-def test_the_tokenizer_is_the_processor_of_a_text_model(local: LocalLM) -> None:
+def test_the_tokenizer_is_the_processor_of_a_text_model(local):
     loaded = local.loaded
     assert isinstance(loaded.tokenizer, Processor)
     messages = [Message("user", "3 + 4?")]
@@ -142,14 +139,14 @@ def test_the_tokenizer_is_the_processor_of_a_text_model(local: LocalLM) -> None:
     assert loaded.module(inputs).shape[:2] == inputs.ids_RS.shape
 
 
-def test_a_script_reads_the_mark_of_an_image(blobs: Blobs) -> None:
+def test_a_script_reads_the_mark_of_an_image(blobs):
     image = blobs.add(PNG)
     lm = ScriptedLM({f"What is [image {image.sha256[:12]}]?": "a cat"})
     message = Message("user", (TextPart("What is "), image, TextPart("?")))
     assert anyio.run(lm.sample, [message], Sampling())[0].text == "a cat"
 
 
-def test_a_server_is_not_sent_ids_without_their_media(blobs: Blobs) -> None:
+def test_a_server_is_not_sent_ids_without_their_media(blobs):
     prompt = MediaIds([5, 6], [blobs.add(PNG)])
 
     async def main(score: bool) -> None:

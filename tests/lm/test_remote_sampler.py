@@ -4,9 +4,6 @@ The server is a stand-in that speaks the routes of SGLang and vLLM and samples w
 model, which it loads from the folder when it is told to.
 """
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -34,12 +31,12 @@ TASK = Task("t", (Message("user", "hi"),))
 
 
 @pytest.fixture
-def trained(tmp_path: Path) -> LoadedModel:
+def trained(tmp_path):
     return load_model(tiny_model(tmp_path / "trained"), device="cpu")
 
 
 @pytest.fixture
-def serving(tmp_path: Path, trained: LoadedModel) -> Serving:
+def serving(tmp_path, trained):
     return Serving(save_model(trained, tmp_path / "served"))
 
 
@@ -62,9 +59,7 @@ def drawn(completions: list[Completion]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("dialect", ["sglang", "vllm"])
-def test_the_server_samples_with_the_weights_it_was_sent(
-    trained: LoadedModel, serving: Serving, dialect: str
-) -> None:
+def test_the_server_samples_with_the_weights_it_was_sent(trained, serving, dialect):
     local = LocalLM(trained)
     with HostileServer(serving) as server:
         sampler = remote(server, serving, dialect=dialect)
@@ -85,9 +80,7 @@ def test_the_server_samples_with_the_weights_it_was_sent(
     assert serving.paths == ["/v1/completions", *expected[dialect], "/v1/completions"]
 
 
-def test_the_samplers_log_probs_reach_the_batch_of_the_loss(
-    trained: LoadedModel, serving: Serving
-) -> None:
+def test_the_samplers_log_probs_reach_the_batch_of_the_loss(trained, serving):
     with HostileServer(serving) as server:
         completions = sampled(remote(server, serving))
     rollouts = [
@@ -109,9 +102,7 @@ def test_the_samplers_log_probs_reach_the_batch_of_the_loss(
     torch.testing.assert_close(packed.sampled_N.float(), flat, atol=2e-5, rtol=0)
 
 
-def test_weights_beyond_the_bound_are_never_sampled_with(
-    trained: LoadedModel, serving: Serving
-) -> None:
+def test_weights_beyond_the_bound_are_never_sampled_with(trained, serving):
     with HostileServer(serving) as server:
         sampler = remote(server, serving)
         serving.refuses = True
@@ -124,9 +115,7 @@ def test_weights_beyond_the_bound_are_never_sampled_with(
         assert [c.weight_version for c in sampled(sampler)] == [1, 1, 1]
 
 
-def test_stale_completions_within_the_bound_are_counted(
-    trained: LoadedModel, serving: Serving, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_stale_completions_within_the_bound_are_counted(trained, serving, caplog):
     with HostileServer(serving) as server:
         sampler = remote(server, serving, max_staleness=1)
         serving.refuses = True
@@ -138,9 +127,7 @@ def test_stale_completions_within_the_bound_are_counted(
             update(sampler, 2, trained)
 
 
-def test_a_server_that_says_no_has_not_loaded_the_weights(
-    trained: LoadedModel, serving: Serving, tmp_path: Path
-) -> None:
+def test_a_server_that_says_no_has_not_loaded_the_weights(trained, serving, tmp_path):
     other = save_model(trained, tmp_path / "other")
     with HostileServer(serving) as server:
         sampler = RemoteSampler(server.url, "m", folder=other)
@@ -149,14 +136,14 @@ def test_a_server_that_says_no_has_not_loaded_the_weights(
     assert sampler.weight_version == 0
 
 
-def test_the_version_that_a_server_reports_is_the_completions(serving: Serving) -> None:
+def test_the_version_that_a_server_reports_is_the_completions(serving):
     """Somebody else may have updated it."""
     serving.version = "41"
     with HostileServer(serving) as server:
         assert [c.weight_version for c in sampled(remote(server, serving))] == [41] * 3
 
 
-def test_a_rollout_is_as_old_as_the_oldest_weights_that_wrote_it(trained: LoadedModel) -> None:
+def test_a_rollout_is_as_old_as_the_oldest_weights_that_wrote_it(trained):
     lm = LocalLM(trained)
     session = Session(lm, [Message("user", "hi")], seed=1)
     assert session.trajectory(TASK).weight_version is None
@@ -167,9 +154,7 @@ def test_a_rollout_is_as_old_as_the_oldest_weights_that_wrote_it(trained: Loaded
     assert session.trajectory(TASK).weight_version == 5
 
 
-def test_a_server_that_forgets_its_version_was_started_again(
-    trained: LoadedModel, serving: Serving
-) -> None:
+def test_a_server_that_forgets_its_version_was_started_again(trained, serving):
     with HostileServer(serving) as server:
         sampler = remote(server, serving)
         update(sampler, 3, trained)
@@ -178,9 +163,7 @@ def test_a_server_that_forgets_its_version_was_started_again(
         assert [c.weight_version for c in sampled(sampler, n=1)] == [-1]
 
 
-def test_one_lost_tensor_is_seen_by_the_checksum_that_the_server_echoes(
-    trained: LoadedModel, serving: Serving
-) -> None:
+def test_one_lost_tensor_is_seen_by_the_checksum_that_the_server_echoes(trained, serving):
     with HostileServer(serving) as server:
         sampler = remote(server, serving, version_path="/weights")
         init_weights(trained.module, seed=9, std=0.2)
@@ -192,9 +175,7 @@ def test_one_lost_tensor_is_seen_by_the_checksum_that_the_server_echoes(
             update(sampler, 2, trained)
 
 
-def test_a_folder_that_somebody_else_writes_into_is_seen(
-    trained: LoadedModel, serving: Serving
-) -> None:
+def test_a_folder_that_somebody_else_writes_into_is_seen(trained, serving):
     """Also where the server says nothing of its weights, and within the bound of staleness."""
 
     def overwrite(body: dict[str, Any]) -> dict[str, Any]:
@@ -211,14 +192,14 @@ def test_a_folder_that_somebody_else_writes_into_is_seen(
             update(sampler, 1, trained)
 
 
-def test_the_only_model_of_a_server_needs_no_name(serving: Serving) -> None:
+def test_the_only_model_of_a_server_needs_no_name(serving):
     with HostileServer(serving) as server:
         sampler = RemoteSampler(server.url, folder=serving.folder)
         anyio.run(sampler.connect)
     assert sampler.name == "m"
 
 
-def test_settings_that_cannot_work_are_refused(serving: Serving, tmp_path: Path) -> None:
+def test_settings_that_cannot_work_are_refused(serving, tmp_path):
     url = "http://127.0.0.1:1/v1"
     with pytest.raises(UserError, match="is no model folder"):
         RemoteSampler(url, "m", folder=tmp_path)

@@ -1,7 +1,5 @@
 """No chat template runs for ever, fills the memory or ends in a traceback; good ones are as before."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import time

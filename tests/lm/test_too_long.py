@@ -1,7 +1,5 @@
 """An error that names an overlong prompt stays the same line wherever it travels."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

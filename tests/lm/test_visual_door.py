@@ -20,11 +20,11 @@ SCENES = {"kind": "scenes", "layout": "scattered", "questions": ["colour"], "hel
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def cache(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("BURNISH_CACHE", str(tmp_path_factory.getbasetemp() / "visual-cache"))
 
 
-def test_by_name() -> None:
+def test_by_name():
     folder = find_folder("visual:tiny")
     assert folder == find_folder("visual:tiny")
     loaded = load_model("visual:tiny", device="cpu")
@@ -35,7 +35,7 @@ def test_by_name() -> None:
         find_folder("visual:other")
 
 
-def test_sampled_log_probs_are_those_of_a_pass() -> None:
+def test_sampled_log_probs_are_those_of_a_pass():
     lm = LocalLM(load_model("visual:tiny", device="cpu"))
     task = Scenes().build(0, Path()).train(0)
 
@@ -50,7 +50,7 @@ def test_sampled_log_probs_are_those_of_a_pass() -> None:
 
 
 @pytest.mark.parametrize("kind", ["sft", "policy"])
-def test_trained_and_opened_again(tmp_path: Path, kind: str) -> None:
+def test_trained_and_opened_again(tmp_path, kind):
     settings = {"train": {"kind": "sft", "batch": 4}} if kind == "sft" else {}
     run = burnish.train(
         "visual" if kind == "sft" else "tiny",
@@ -66,7 +66,7 @@ def test_trained_and_opened_again(tmp_path: Path, kind: str) -> None:
     assert loaded.reads == ("image",)
 
 
-def test_try_in_a_fresh_process(tmp_path: Path) -> None:
+def test_try_in_a_fresh_process(tmp_path):
     """`burnish try` reads the processor alone: no model has made the family known before."""
     command = [sys.executable, "-m", "burnish", "try", "visual"]
     found = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300)

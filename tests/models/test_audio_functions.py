@@ -1,7 +1,5 @@
 """The functions of the audio tokenizer against independent numpy, and at their edges."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -30,7 +28,7 @@ RNG = np.random.default_rng(7)
 Z = RNG.normal(2.0, 3.0, (3, 5, 8))
 
 
-def test_frames_are_normalised_over_channels() -> None:
+def test_frames_are_normalised_over_channels():
     expected = (Z - Z.mean(-1, keepdims=True)) / (Z.std(-1, keepdims=True) + 1e-5)
     found = channel_normalise(Z, eps=1e-5)
     np.testing.assert_allclose(found, expected, atol=1e-12)
@@ -47,9 +45,7 @@ def test_frames_are_normalised_over_channels() -> None:
     scale=st.floats(1e-3, 1e3),
     shift=st.floats(-100, 100),
 )
-def test_scale_and_shift_of_a_frame_do_not_matter(
-    frame: list[int], scale: float, shift: float
-) -> None:
+def test_scale_and_shift_of_a_frame_do_not_matter(frame, scale, shift):
     z = np.array(frame, float)
     found = channel_normalise(scale * z + shift, eps=0.0)
     np.testing.assert_allclose(found, channel_normalise(z, eps=0.0), atol=1e-6)
@@ -58,7 +54,7 @@ def test_scale_and_shift_of_a_frame_do_not_matter(
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1.0, 1e20])
-def test_frames_of_any_size_are_normalised(scale: float) -> None:
+def test_frames_of_any_size_are_normalised(scale):
     z = torch.tensor(scale * Z, dtype=torch.float32, requires_grad=True)
     found = channel_normalise(z, eps=0.0)
     torch.testing.assert_close(found, channel_normalise(Z, eps=0.0).float(), rtol=1e-4, atol=1e-4)
@@ -72,7 +68,7 @@ def test_frames_of_any_size_are_normalised(scale: float) -> None:
 
 
 @pytest.mark.parametrize("eps", [1e-5, 0.0])
-def test_a_constant_frame_is_zero_and_has_a_finite_gradient(eps: float) -> None:
+def test_a_constant_frame_is_zero_and_has_a_finite_gradient(eps):
     z = torch.tensor([[0.1, 0.1, 0.1], [1.0, 2.0, 4.0]], requires_grad=True)
     found = channel_normalise(z, eps=eps)
     assert found[0].tolist() == [0.0, 0.0, 0.0]
@@ -81,7 +77,7 @@ def test_a_constant_frame_is_zero_and_has_a_finite_gradient(eps: float) -> None:
     assert bool(z.grad.isfinite().all())
 
 
-def test_noise_has_one_strength_a_sequence() -> None:
+def test_noise_has_one_strength_a_sequence():
     noise = RNG.normal(size=Z.shape)
     alpha = np.array([0.0, 0.5, -1.0])
     found = perturb_latents(Z, alpha, noise)
@@ -90,7 +86,7 @@ def test_noise_has_one_strength_a_sequence() -> None:
     np.testing.assert_allclose(perturb_latents(Z[0], 0.3, noise[0]), Z[0] + 0.3 * noise[0])
 
 
-def test_codes_are_the_nearest_by_angle() -> None:
+def test_codes_are_the_nearest_by_angle():
     projection, codebook = RNG.normal(size=(8, 4)), RNG.normal(size=(11, 4))
     projected = Z @ projection
     cosine = np.einsum("btc,vc->btv", projected, codebook) / (
@@ -103,7 +99,7 @@ def test_codes_are_the_nearest_by_angle() -> None:
     assert rq_codes(1e-200 * Z, projection, scaled).tolist() == found.tolist()
 
 
-def test_the_first_of_equal_codes_is_taken() -> None:
+def test_the_first_of_equal_codes_is_taken():
     base = RNG.normal(size=(7, 16))
     codebook = np.concatenate([base, 3 * base, base])
     found = rq_codes(RNG.normal(size=(40, 16)), np.eye(16), codebook)
@@ -123,7 +119,7 @@ def mtp_by_hand(logits: Any, codes: Any, valid: Any) -> list[float]:
     return heads
 
 
-def test_each_head_predicts_one_frame_further() -> None:
+def test_each_head_predicts_one_frame_further():
     logits, codes = RNG.normal(size=(3, 6, 5)), RNG.integers(0, 5, 6)
     for valid in ([1] * 6, [1, 1, 0, 1, 1, 1], [1, 1, 1, 1, 0, 0], [0] * 6):
         found = rq_mtp_loss(logits, codes, valid)
@@ -136,7 +132,7 @@ def test_each_head_predicts_one_frame_further() -> None:
 
 
 @pytest.mark.parametrize("frames", [1, 2, 3])
-def test_a_sequence_too_short_for_a_head_costs_nothing_there(frames: int) -> None:
+def test_a_sequence_too_short_for_a_head_costs_nothing_there(frames):
     logits = torch.zeros(3, frames, 4, requires_grad=True)
     found = rq_mtp_loss(logits, [1] * frames, [1] * frames)
     expected = [math.log(4) if k + 1 < frames else 0.0 for k in range(3)]
@@ -146,7 +142,7 @@ def test_a_sequence_too_short_for_a_head_costs_nothing_there(frames: int) -> Non
     assert bool(logits.grad.isfinite().all())
 
 
-def test_what_stands_at_padded_frames_is_not_looked_at() -> None:
+def test_what_stands_at_padded_frames_is_not_looked_at():
     logits = torch.zeros(1, 3, 4)
     logits[0, 2] = math.nan
     assert rq_mtp_loss(logits, [1, 2, -100], [1, 1, 0]).loss.item() == pytest.approx(math.log(4))
@@ -154,14 +150,14 @@ def test_what_stands_at_padded_frames_is_not_looked_at() -> None:
         rq_mtp_loss(torch.zeros(1, 3, 4), [1, 2, 4], [1, 1, 1])
 
 
-def test_patches_join_frames_and_drop_the_tail() -> None:
+def test_patches_join_frames_and_drop_the_tail():
     found = patchify_latents(Z, P=2)
     assert found.shape == (3, 2, 16)
     np.testing.assert_array_equal(found[:, 1, 8:], Z[:, 3])
     assert patchify_latents(Z[0], P=6).shape == (0, 48)
 
 
-def test_flow_pairs_lie_on_the_line() -> None:
+def test_flow_pairs_lie_on_the_line():
     noise = RNG.normal(size=Z.shape)
     for tau in (0.3, RNG.uniform(size=3), RNG.uniform(size=(3, 5)), RNG.uniform(size=(3, 5, 1))):
         wide = np.reshape(tau, (*np.shape(tau), *[1] * (3 - np.ndim(tau))))
@@ -172,7 +168,7 @@ def test_flow_pairs_lie_on_the_line() -> None:
     assert torch.equal(flow_pair(noise, Z, 1.0).x_tau, torch.from_numpy(Z))
 
 
-def test_guidance_and_eulers_method() -> None:
+def test_guidance_and_eulers_method():
     a, b = Z[0], Z[1]
     np.testing.assert_allclose(guided_velocity(a, b, 1.3), b + 1.3 * (a - b))
     np.testing.assert_allclose(guided_velocity(a, b, 1.0), a)
@@ -188,7 +184,7 @@ def test_guidance_and_eulers_method() -> None:
         euler_sample(lambda x, tau: x[0], a, steps=4)
 
 
-def test_si_sdr_is_that_of_numpy_and_of_any_scale() -> None:
+def test_si_sdr_is_that_of_numpy_and_of_any_scale():
     reference, noise = RNG.normal(size=(2, 400)), RNG.normal(size=(2, 400))
     estimate = 0.7 * reference + 0.2 * noise + 5
     e = estimate - estimate.mean(-1, keepdims=True)
@@ -199,7 +195,7 @@ def test_si_sdr_is_that_of_numpy_and_of_any_scale() -> None:
     np.testing.assert_allclose(si_sdr(1e-170 * estimate, -1e90 * reference), expected, atol=1e-9)
 
 
-def test_si_sdr_at_its_ends() -> None:
+def test_si_sdr_at_its_ends():
     reference = [0.5, -0.25, 0.125]
     assert si_sdr(reference, reference).item() == math.inf
     assert si_sdr([0.1, 0.1, 0.1], reference).item() == -math.inf
@@ -207,7 +203,7 @@ def test_si_sdr_at_its_ends() -> None:
         si_sdr(reference, [0.1, 0.1, 0.1])
 
 
-def test_log_spectral_distance_is_that_of_numpy() -> None:
+def test_log_spectral_distance_is_that_of_numpy():
     a, b = RNG.uniform(0, 2, (6, 9)), RNG.uniform(0, 2, (6, 9))
     a[0, 0] = 0
     difference = 20 * np.log10(a + 1e-3) - 20 * np.log10(b + 1e-3)
@@ -218,7 +214,7 @@ def test_log_spectral_distance_is_that_of_numpy() -> None:
         log_spectral_distance(a, b, eps=0)
 
 
-def test_frechet_distance_is_that_of_a_matrix_root() -> None:
+def test_frechet_distance_is_that_of_a_matrix_root():
     one, two = RNG.normal(size=(50, 4)), 2 * RNG.normal(size=(50, 4)) + 1
     cov1, cov2 = np.cov(one.T), np.cov(two.T)
     values = np.linalg.eigvals(cov1 @ cov2).real
@@ -232,7 +228,7 @@ def test_frechet_distance_is_that_of_a_matrix_root() -> None:
     assert frechet_distance(mu1, singular, mu1, 4 * singular).item() == pytest.approx(1)
 
 
-def test_eulers_method_refuses_nan_and_leaves_its_noise() -> None:
+def test_eulers_method_refuses_nan_and_leaves_its_noise():
     with pytest.raises(ArgumentError, match="velocity: the sample"):
         euler_sample(lambda x, tau: x * math.nan, [1.0], 2)
     noise = torch.ones(3)

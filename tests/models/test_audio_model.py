@@ -1,10 +1,7 @@
 """The autoencoder of audio: five bottlenecks, saved, padded and streamed."""
 
-from __future__ import annotations
-
 import math
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -49,7 +46,7 @@ def close(found: torch.Tensor, expected: torch.Tensor) -> None:
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
-def test_magnitudes_carry_no_phase_and_complex_spectra_do() -> None:
+def test_magnitudes_carry_no_phase_and_complex_spectra_do():
     turned = -WAVES  # every phase by half a turn
     for features, is_same in (("magnitude", True), ("complex", False)):
         model = model_of(features=features)
@@ -57,7 +54,7 @@ def test_magnitudes_carry_no_phase_and_complex_spectra_do() -> None:
         assert torch.equal(one, two) == is_same
 
 
-def test_a_residual_unit_is_that_of_numpy() -> None:
+def test_a_residual_unit_is_that_of_numpy():
     unit = Residual(3, kernel=3, dilation=2, causal=True).requires_grad_(False)
     x_CT = torch.randn(3, 9, generator=torch.Generator().manual_seed(0))
     padded = np.pad(x_CT.numpy(), ((0, 0), (4, 0)))
@@ -72,7 +69,7 @@ def test_a_residual_unit_is_that_of_numpy() -> None:
 
 
 @pytest.mark.parametrize("bottleneck", BOTTLENECKS)
-def test_a_saved_model_is_the_same_model(bottleneck: str, tmp_path: Path) -> None:
+def test_a_saved_model_is_the_same_model(bottleneck, tmp_path):
     model = model_of(bottleneck=bottleneck)
     model.save_pretrained(tmp_path)
     for auto in (transformers.AutoModelForAudioTokenization, transformers.AutoModel):
@@ -81,7 +78,7 @@ def test_a_saved_model_is_the_same_model(bottleneck: str, tmp_path: Path) -> Non
         assert torch.equal(model(WAVES).audio_values, again(WAVES).audio_values)
 
 
-def test_rates_and_lengths() -> None:
+def test_rates_and_lengths():
     config = AudioTokenizerConfig()
     assert (config.hop_length, config.frame_rate, config.latent_size) == (320, 25.0, 64)
     model = model_of()
@@ -94,7 +91,7 @@ def test_rates_and_lengths() -> None:
     assert model.decode(latents[0], num_samples=500).shape == (1, 500)
 
 
-def test_same_seed_same_weights() -> None:
+def test_same_seed_same_weights():
     torch.manual_seed(0)
     one = new_tokenizer(seed=5, **SIZES).state_dict()
     torch.manual_seed(1)
@@ -104,7 +101,7 @@ def test_same_seed_same_weights() -> None:
 
 @pytest.mark.parametrize("bottleneck", ["kl", "norm+noise"])
 @pytest.mark.parametrize("size", [1, 7, 96, 130, 501])
-def test_a_stream_is_equal_to_the_whole(bottleneck: str, size: int) -> None:
+def test_a_stream_is_equal_to_the_whole(bottleneck, size):
     model = model_of(bottleneck=bottleneck, residual_dilations=[1, 3])
     waves = WAVES[:, :120] if size == 1 else WAVES
     encoder, back = StreamingEncoder(model), StreamingDecoder(model)
@@ -127,9 +124,7 @@ def test_a_stream_is_equal_to_the_whole(bottleneck: str, size: int) -> None:
     chunks=st.lists(st.integers(0, 5), min_size=1, max_size=8),
     samples=st.integers(1, 200),
 )
-def test_streams_of_any_sizes_are_equal_to_the_whole(
-    hop: int, hops: int, strides: list[int], chunks: list[int], samples: int
-) -> None:
+def test_streams_of_any_sizes_are_equal_to_the_whole(hop, hops, strides, chunks, samples):
     # A window may reach further than many latents, and than the whole sound.
     model = model_of(n_fft=hop * hops, frame_hop=hop, strides=strides)
     waves = WAVES[:, :samples]
@@ -146,7 +141,7 @@ def test_streams_of_any_sizes_are_equal_to_the_whole(
     close(torch.cat(found, 1), model.decode(latents))
 
 
-def test_later_samples_change_no_earlier_latent_unless_the_model_looks_ahead() -> None:
+def test_later_samples_change_no_earlier_latent_unless_the_model_looks_ahead():
     changed = WAVES.clone()
     changed[:, 300:] = 0
     seen = (300 - 8) // 96  # latents whose windows end before the change
@@ -160,7 +155,7 @@ def test_later_samples_change_no_earlier_latent_unless_the_model_looks_ahead() -
 
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("size", [200, 288])
-def test_a_padded_row_is_as_if_alone(size: int, causal: bool) -> None:
+def test_a_padded_row_is_as_if_alone(size, causal):
     model = model_of(causal=causal, bottleneck="plain")
     mask = torch.ones_like(WAVES)
     mask[0, size:] = 0
@@ -175,7 +170,7 @@ def test_a_padded_row_is_as_if_alone(size: int, causal: bool) -> None:
         model.encode(WAVES, mask.flip(1))
 
 
-def test_evaluation_draws_nothing_and_training_what_the_bottleneck_says() -> None:
+def test_evaluation_draws_nothing_and_training_what_the_bottleneck_says():
     for bottleneck in BOTTLENECKS:
         model = model_of(bottleneck=bottleneck)
         before = torch.random.get_rng_state()
@@ -191,7 +186,7 @@ def test_evaluation_draws_nothing_and_training_what_the_bottleneck_says() -> Non
     assert torch.equal(quiet(WAVES).audio_values, quiet.train()(WAVES).audio_values)
 
 
-def test_draws_have_the_distribution_of_their_bottleneck() -> None:
+def test_draws_have_the_distribution_of_their_bottleneck():
     generator = torch.Generator().manual_seed(0)
     uniform = draw_noise(AudioTokenizerConfig(noise_gamma=2.0), 4000, 1, generator)
     assert uniform is not None
@@ -208,7 +203,7 @@ def test_draws_have_the_distribution_of_their_bottleneck() -> None:
     assert draw_noise(AudioTokenizerConfig(bottleneck="norm"), 3, 2) is None
 
 
-def test_latents_are_normalised_and_the_kl_is_that_of_gaussians() -> None:
+def test_latents_are_normalised_and_the_kl_is_that_of_gaussians():
     latents = model_of(bottleneck="norm", norm_eps=1e-9).encode(WAVES).latents
     close(latents.mean(-1), torch.zeros(2, 6))
     close(latents.square().mean(-1), torch.ones(2, 6))
@@ -221,14 +216,14 @@ def test_latents_are_normalised_and_the_kl_is_that_of_gaussians() -> None:
     assert model_of()(WAVES).kl is None
 
 
-def test_renormalised_latents_of_another_scale_decode_alike() -> None:
+def test_renormalised_latents_of_another_scale_decode_alike():
     model = model_of(norm_eps=1e-9)
     latents = model.encode(WAVES).latents
     close(model.decode(5 * latents + 2, renormalise=True), model.decode(latents))
 
 
 @pytest.mark.parametrize("bottleneck", BOTTLENECKS)
-def test_silence_has_finite_sound_and_gradients(bottleneck: str) -> None:
+def test_silence_has_finite_sound_and_gradients(bottleneck):
     model = model_of(bottleneck=bottleneck).train().requires_grad_(True)
     for waves in (torch.zeros(1, 300), torch.ones(1, 300)):
         output = model(waves)
@@ -237,13 +232,13 @@ def test_silence_has_finite_sound_and_gradients(bottleneck: str) -> None:
         assert all(bool(p.grad.isfinite().all()) for p in model.parameters() if p.grad is not None)
 
 
-def test_channels_are_averaged() -> None:
+def test_channels_are_averaged():
     model = model_of()
     stereo = torch.stack((WAVES, -0.5 * WAVES), 1)
     assert torch.equal(model.encode(stereo).latents, model.encode(stereo.mean(1)).latents)
 
 
-def test_windows_are_inverted() -> None:
+def test_windows_are_inverted():
     for size, hop in ((32, 16), (48, 16), (320, 160)):
         padded = torch.nn.functional.pad(WAVES[:, : 3 * hop], ((size - hop) // 2,) * 2)
         frames = spectrum(padded, size, hop)
@@ -251,7 +246,7 @@ def test_windows_are_inverted() -> None:
         close(waveform(frames, size, hop), WAVES[:, : 3 * hop])
 
 
-def test_the_spectral_loss_is_that_of_numpy() -> None:
+def test_the_spectral_loss_is_that_of_numpy():
     one, two = WAVES[0, :70].double().numpy(), WAVES[1, :70].double().numpy()
     expected = []
     for size in (16, 32):
@@ -271,7 +266,7 @@ def test_the_spectral_loss_is_that_of_numpy() -> None:
     assert found.loss.item() == pytest.approx(plain + logs)
 
 
-def test_padding_has_no_part_in_the_loss() -> None:
+def test_padding_has_no_part_in_the_loss():
     one, two = WAVES[:1].double(), WAVES[1:].double()
     longer, other = (torch.nn.functional.pad(x, (0, 77), value=0.5) for x in (one, two))
     kept = codec_loss(longer, other, 8000, lengths=[501], windows=(16, 32))
@@ -283,14 +278,14 @@ def test_padding_has_no_part_in_the_loss() -> None:
     assert codec_loss(one, two, 8000, lengths=[0], windows=(16, 32)).loss.item() == 0
 
 
-def test_every_mel_band_hears_something() -> None:
+def test_every_mel_band_hears_something():
     for size, bands in ((512, 32), (64, 40)):
         filters = mel_filters(8000, size, bands)
         assert filters.shape == (size // 2 + 1, bands)
         close(filters.sum(0), torch.ones(bands, dtype=torch.float64))
 
 
-def test_it_learns_four_clips() -> None:
+def test_it_learns_four_clips():
     steps = torch.arange(640) / 8000
     clips = torch.stack(
         [0.3 * torch.sin(6.2832 * f * steps) for f in (200.0, 450.0, 900.0, 1500.0)]
@@ -310,7 +305,7 @@ def test_it_learns_four_clips() -> None:
     assert losses[-1] < losses[0] / 4, (losses[0], losses[-1])
 
 
-def test_a_stream_ends_once_and_keeps_its_rows() -> None:
+def test_a_stream_ends_once_and_keeps_its_rows():
     model = model_of()
     encoder = StreamingEncoder(model)
     with pytest.raises(ArgumentError, match="got nothing"):
@@ -327,9 +322,7 @@ def test_a_stream_ends_once_and_keeps_its_rows() -> None:
 
 
 @pytest.mark.parametrize("only_errors", [True, False])
-def test_transformers_is_as_loud_as_before_after_a_failure(
-    only_errors: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_transformers_is_as_loud_as_before_after_a_failure(only_errors, monkeypatch):
     logging = transformers.utils.logging
     root = logging.get_logger("transformers")
     monkeypatch.setattr(root, "level", logging.WARNING)  # whatever other tests have left
@@ -341,7 +334,7 @@ def test_transformers_is_as_loud_as_before_after_a_failure(
     assert (logging.is_progress_bar_enabled(), logging.get_verbosity()) == before
 
 
-def test_nan_is_no_silence_in_a_loss() -> None:
+def test_nan_is_no_silence_in_a_loss():
     wave = torch.randn(1, 600)
     terms = reconstruction_terms(wave * math.nan, wave, torch.tensor([600.0]), [64])
     assert terms["magnitude"].isnan()

@@ -1,9 +1,6 @@
 """Norms of streams by layer, layers left out, and Pre-Norm checkpoints with a second stream."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -41,7 +38,7 @@ def llama(family: str = "Llama", **changes: object) -> torch.nn.Module:
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
-def test_a_report_measures_the_streams_behind_every_block(topology: str) -> None:
+def test_a_report_measures_the_streams_behind_every_block(topology):
     model = new_model(norm_topology=topology, **SIZES)
     seen = []
     model(IDS, watch=lambda index, before, after, updates: seen.append((before, after, updates)))
@@ -75,7 +72,7 @@ def test_a_report_measures_the_streams_behind_every_block(topology: str) -> None
     assert names["layers/gradient_norm/3"] == report.layers[3].gradient_norm
 
 
-def test_engine_transformers_and_our_own_module_have_one_report(tmp_path: Path) -> None:
+def test_engine_transformers_and_our_own_module_have_one_report(tmp_path):
     model = new_model(tmp_path, norm_topology="siamese", **SIZES)
     write_byte_tokenizer(tmp_path)
     decoder = load_model(tmp_path, dtype="float32", device="cpu").module
@@ -99,7 +96,7 @@ def test_engine_transformers_and_our_own_module_have_one_report(tmp_path: Path) 
     assert report.layers[0].x_norm is None
 
 
-def test_several_passes_are_averaged_over_their_tokens() -> None:
+def test_several_passes_are_averaged_over_their_tokens():
     model = new_model(**SIZES)
     with LayerWatch(model) as both:
         model(IDS[:1, :6])
@@ -128,7 +125,7 @@ def without_blocks_1_and_3(model: torch.nn.Module) -> torch.Tensor:
     return model.lm_head(last.in_norm(last.x_norm(x) + last.y_norm(y)))
 
 
-def test_a_layer_that_is_left_out_lets_the_streams_pass(tmp_path: Path) -> None:
+def test_a_layer_that_is_left_out_lets_the_streams_pass(tmp_path):
     model = new_model(tmp_path, norm_topology="siamese", **SIZES).eval()
     write_byte_tokenizer(tmp_path)
     decoder = load_model(tmp_path, dtype="float32", device="cpu").module
@@ -150,7 +147,7 @@ def test_a_layer_that_is_left_out_lets_the_streams_pass(tmp_path: Path) -> None:
     assert drop_sensitivity(theirs, lambda: 0.0, [{2, 1}])[0].layers == (1, 2)
 
 
-def test_passes_without_gradients_do_not_count_where_training_alone_is_watched() -> None:
+def test_passes_without_gradients_do_not_count_where_training_alone_is_watched():
     model = new_model(**SIZES)
     with LayerWatch(model, only_training=True) as watch:
         with torch.no_grad():
@@ -162,9 +159,7 @@ def test_passes_without_gradients_do_not_count_where_training_alone_is_watched()
 
 @pytest.mark.parametrize("family", ["Llama", "Qwen3"])
 @pytest.mark.parametrize("normalized", [True, False])
-def test_a_pre_norm_checkpoint_computes_the_same_until_its_gains_move(
-    family: str, normalized: bool
-) -> None:
+def test_a_pre_norm_checkpoint_computes_the_same_until_its_gains_move(family, normalized):
     model = llama(family)
     made = from_prenorm(model, normalized_input=normalized)
     expected = model(IDS).logits
@@ -176,7 +171,7 @@ def test_a_pre_norm_checkpoint_computes_the_same_until_its_gains_move(
     assert float((damaged(IDS).logits - expected).detach().abs().mean()) > 0.05
 
 
-def test_a_model_without_a_counterpart_is_refused() -> None:
+def test_a_model_without_a_counterpart_is_refused():
     with pytest.raises(ArgumentError, match="model: got GPT2LMHeadModel"):
         from_prenorm(transformers.GPT2LMHeadModel(transformers.GPT2Config(n_layer=1)))
     with pytest.raises(ArgumentError, match="its attention_bias has no counterpart"):
@@ -193,9 +188,7 @@ def test_a_model_without_a_counterpart_is_refused() -> None:
 
 
 @pytest.mark.parametrize("topology", ["post", "hybrid"])
-def test_the_built_in_decoder_reports_what_layers_add_to_a_normalised_stream(
-    topology: str, tmp_path: Path
-) -> None:
+def test_the_built_in_decoder_reports_what_layers_add_to_a_normalised_stream(topology, tmp_path):
     model = new_model(norm_topology=topology, **SIZES)
     model.save_pretrained(tmp_path)
     write_byte_tokenizer(tmp_path)
@@ -211,9 +204,7 @@ def test_the_built_in_decoder_reports_what_layers_add_to_a_normalised_stream(
 
 @pytest.mark.parametrize("topology", ["post", "hybrid", "siamese", "siamese_hybrid_pre"])
 @pytest.mark.parametrize("scale", ["none", "sqrt_2i", "sqrt_l"])
-def test_what_a_layer_adds_to_x_is_what_its_depth_scale_lets_through(
-    topology: str, scale: str, tmp_path: Path
-) -> None:
+def test_what_a_layer_adds_to_x_is_what_its_depth_scale_lets_through(topology, scale, tmp_path):
     sizes = SIZES | {"norm_topology": topology, "depth_scale": scale}
     model = new_model(tmp_path, initializer_range=0.5, **sizes).eval()
     write_byte_tokenizer(tmp_path)
@@ -249,9 +240,7 @@ def test_what_a_layer_adds_to_x_is_what_its_depth_scale_lets_through(
 
 
 @pytest.mark.parametrize("change", [{"normalized_input": False}, {"norm_type": "layer"}])
-def test_weights_that_an_edited_config_does_not_name_are_refused(
-    change: dict[str, object], tmp_path: Path
-) -> None:
+def test_weights_that_an_edited_config_does_not_name_are_refused(change, tmp_path):
     new_model(norm_topology="siamese", **SIZES).save_pretrained(tmp_path)
     write_byte_tokenizer(tmp_path)
     load_model(tmp_path, device="cpu")

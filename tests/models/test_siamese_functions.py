@@ -1,7 +1,5 @@
 """SiameseNorm's functions against plain numpy, and what the paper says of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -38,7 +36,7 @@ def assert_near(got: torch.Tensor, expected: Array) -> None:
 
 
 @pytest.mark.parametrize("index", [0, 3, 11])
-def test_post_pre_block_is_the_released_deit_block(index: int) -> None:
+def test_post_pre_block_is_the_released_deit_block(index):
     names = ("first_x", "first_y", "first_in", "second_x", "second_y", "second_in")
     norms = {n: {"weight": RNG.normal(size=D), "bias": RNG.normal(size=D)} for n in names}
 
@@ -66,7 +64,7 @@ def test_post_pre_block_is_the_released_deit_block(index: int) -> None:
     assert_near(got.Y, y)
 
 
-def test_hybrid_pre_block_is_the_released_olmo_block() -> None:
+def test_hybrid_pre_block_is_the_released_olmo_block():
     scale, weight = RNG.normal(size=D), RNG.normal(size=D)
     norms: dict[str, Any] = {
         "first_x_scale": {"weight": scale},
@@ -88,7 +86,7 @@ def test_hybrid_pre_block_is_the_released_olmo_block() -> None:
 
 
 @pytest.mark.parametrize("layout", ["post_pre", "hybrid_pre"])
-def test_trunk_is_its_blocks_and_three_norms(layout: str) -> None:
+def test_trunk_is_its_blocks_and_three_norms(layout):
     sublayers = [W1, W2, W3, W4]
     got = siamese_trunk(H=H, sublayers=sublayers, layout=layout, norm="layer", eps=1e-6)
     x = y = torch.tensor(H)
@@ -104,7 +102,7 @@ def test_trunk_is_its_blocks_and_three_norms(layout: str) -> None:
     assert torch.equal(stacked.output, got.output)
 
 
-def test_dit_block_modulates_the_fused_sum() -> None:
+def test_dit_block_modulates_the_fused_sum():
     cond = RNG.normal(size=(2, 5))
     weight, bias = RNG.normal(size=(6 * D, 5)), RNG.normal(size=6 * D)
     modulation = (cond / (1 + np.exp(-cond))) @ weight.T + bias
@@ -127,7 +125,7 @@ def test_dit_block_modulates_the_fused_sum() -> None:
 
 @pytest.mark.parametrize("normalized", [True, False])
 @pytest.mark.parametrize("scaled", [True, False])
-def test_paper_algorithm_in_four_settings(normalized: bool, scaled: bool) -> None:
+def test_paper_algorithm_in_four_settings(normalized, scaled):
     x, y = H, H
     seen = []
     for index, matrix in enumerate((W1, W2, W3)):
@@ -145,7 +143,7 @@ def test_paper_algorithm_in_four_settings(normalized: bool, scaled: bool) -> Non
         assert_near(pair.Y, y)
 
 
-def test_without_y_it_is_post_norm_and_without_x_pre_norm() -> None:
+def test_without_y_it_is_post_norm_and_without_x_pre_norm():
     post = pre = H
     for matrix in (W1, W2, W3):
         post = rms(post + post @ matrix.T)
@@ -156,7 +154,7 @@ def test_without_y_it_is_post_norm_and_without_x_pre_norm() -> None:
     assert_near(got.output, rms(pre))
 
 
-def test_jacobian_of_a_sublayer_is_the_block_formula() -> None:
+def test_jacobian_of_a_sublayer_is_the_block_formula():
     x, y = torch.tensor(H[0, 0]), torch.tensor(H2[0, 0])
     matrix = torch.tensor(W1)
 
@@ -182,7 +180,7 @@ def test_jacobian_of_a_sublayer_is_the_block_formula() -> None:
     torch.testing.assert_close(yy, eye + matrix @ of_y)
 
 
-def test_paper_jacobian_over_the_stacked_state() -> None:
+def test_paper_jacobian_over_the_stacked_state():
     h = torch.tensor(H[0, 0])
     matrix = torch.tensor(W1)
 
@@ -204,7 +202,7 @@ def test_paper_jacobian_over_the_stacked_state() -> None:
     torch.testing.assert_close(got, rows[0] + rows[1])
 
 
-def test_without_sublayers_y_stays_and_x_is_its_norm() -> None:
+def test_without_sublayers_y_stays_and_x_is_its_norm():
     zero = torch.zeros(D, D)
     output, streams = siamese_trunk(H, [zero] * 6)
     assert_near(streams[-1].Y, H)
@@ -212,7 +210,7 @@ def test_without_sublayers_y_stays_and_x_is_its_norm() -> None:
     np.testing.assert_allclose(output.numpy(), rms(rms(H) + rms(H)), rtol=1e-3)
 
 
-def test_x_does_not_feel_the_size_of_the_embedding() -> None:
+def test_x_does_not_feel_the_size_of_the_embedding():
     one = siamese_trunk(H, [W1, np.zeros((D, D))], eps=1e-12)
     ten = siamese_trunk(10 * H, [W1, np.zeros((D, D))], eps=1e-12)
     assert_near(ten.streams[0].X, one.streams[0].X.numpy())
@@ -220,7 +218,7 @@ def test_x_does_not_feel_the_size_of_the_embedding() -> None:
     assert_near(ten.streams[0].Y - one.streams[0].Y, 9 * H)
 
 
-def test_zero_rows_have_finite_gradients() -> None:
+def test_zero_rows_have_finite_gradients():
     # Each norm of a row of zeros multiplies its gradient by eps ** -0.5, so depth is bounded where
     # such a row counts; where it does not, as padding, it is not.
     generator = torch.Generator().manual_seed(3)
@@ -235,7 +233,7 @@ def test_zero_rows_have_finite_gradients() -> None:
         assert bool(h.grad.isfinite().all())
 
 
-def test_x_keeps_its_length_and_y_grows_on_average() -> None:
+def test_x_keeps_its_length_and_y_grows_on_average():
     draw = torch.Generator().manual_seed(0)
     h = torch.randn(64, 32, generator=draw, dtype=torch.float64)
     matrices = [torch.randn(32, 32, generator=draw, dtype=torch.float64) for _ in range(12)]

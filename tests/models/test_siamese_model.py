@@ -1,8 +1,5 @@
 """The Hugging Face model over six topologies: saved, cached, checkpointed, adapted."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,7 +36,7 @@ def model_of(topology: str, **changes: Any) -> SiameseNormForCausalLM:
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
-def test_a_saved_model_is_the_same_model(topology: str, tmp_path: Path) -> None:
+def test_a_saved_model_is_the_same_model(topology, tmp_path):
     model = model_of(topology)
     model.save_pretrained(tmp_path)
     again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
@@ -51,7 +48,7 @@ def test_a_saved_model_is_the_same_model(topology: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
-def test_cached_steps_are_one_pass(topology: str) -> None:
+def test_cached_steps_are_one_pass(topology):
     model = model_of(topology)
     kept: dict[str, Any] = {"do_sample": False, "pad_token_id": 0, "max_new_tokens": 8}
     cached = model.generate(IDS, **kept)
@@ -69,7 +66,7 @@ def test_cached_steps_are_one_pass(topology: str) -> None:
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
-def test_checkpointed_gradients_are_the_plain_ones(topology: str) -> None:
+def test_checkpointed_gradients_are_the_plain_ones(topology):
     gradients = []
     for is_checkpointed in (False, True):
         model = model_of(topology).train()
@@ -84,7 +81,7 @@ def test_checkpointed_gradients_are_the_plain_ones(topology: str) -> None:
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 @pytest.mark.parametrize("tied", [True, False])
-def test_parameters_are_counted_by_formula(topology: str, tied: bool) -> None:
+def test_parameters_are_counted_by_formula(topology, tied):
     c = model_of(topology, tie_word_embeddings=tied).config
     d, layers, head = c.hidden_size, c.num_hidden_layers, c.head_dim
     attention = 2 * d * d + 2 * d * c.num_key_value_heads * head
@@ -102,7 +99,7 @@ def test_parameters_are_counted_by_formula(topology: str, tied: bool) -> None:
     assert model_of(topology, tie_word_embeddings=tied).num_parameters() == base + norms[topology]
 
 
-def test_transformers_own_switch_checkpoints_the_stack() -> None:
+def test_transformers_own_switch_checkpoints_the_stack():
     model = model_of("siamese").train()
     switch = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
     switch()
@@ -110,7 +107,7 @@ def test_transformers_own_switch_checkpoints_the_stack() -> None:
     assert model(IDS, use_cache=True).past_key_values is None
 
 
-def test_later_tokens_are_not_seen_unless_the_model_is_bidirectional() -> None:
+def test_later_tokens_are_not_seen_unless_the_model_is_bidirectional():
     for is_causal in (True, False):
         model = model_of("siamese", is_causal=is_causal)
         one, two = IDS[:1], IDS[:1].clone()
@@ -119,7 +116,7 @@ def test_later_tokens_are_not_seen_unless_the_model_is_bidirectional() -> None:
         assert same == is_causal
 
 
-def test_first_weights_are_those_of_full_megatron() -> None:
+def test_first_weights_are_those_of_full_megatron():
     model = new_model(hidden_size=256, num_hidden_layers=8, intermediate_size=512)
     std = (2.5 * 256) ** -0.5
     layer = model.model.layers[0]
@@ -131,7 +128,7 @@ def test_first_weights_are_those_of_full_megatron() -> None:
     assert torch.equal(again.model.embed_tokens.weight, model.model.embed_tokens.weight)
 
 
-def test_adapters_train_and_the_rest_stays() -> None:
+def test_adapters_train_and_the_rest_stays():
     import peft
 
     model = model_of("siamese")
@@ -142,7 +139,7 @@ def test_adapters_train_and_the_rest_stays() -> None:
     assert all("lora_" in name for name in trained)
 
 
-def test_streams_in_float32_carry_small_updates() -> None:
+def test_streams_in_float32_carry_small_updates():
     wide, narrow = (
         model_of("siamese", residual_in_fp32=flag).to(torch.bfloat16) for flag in (True, False)
     )
@@ -167,16 +164,14 @@ def test_streams_in_float32_carry_small_updates() -> None:
         ({"norm_topology": "pre", "norm_eps": 0.0}, "eps: got 0"),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(
-    settings: dict[str, Any], words: str
-) -> None:
+def test_settings_that_contradict_each_other_are_refused(settings, words):
     with pytest.raises(ArgumentError) as caught:
         SiameseNormConfig(**settings)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_reward_model_is_scored_by_transformers_as_by_us(tmp_path: Path) -> None:
+def test_a_reward_model_is_scored_by_transformers_as_by_us(tmp_path):
     from burnish.lm.scalar_head import ScalarHead
 
     write_byte_tokenizer(tmp_path)
@@ -193,7 +188,7 @@ def test_a_reward_model_is_scored_by_transformers_as_by_us(tmp_path: Path) -> No
     torch.testing.assert_close(theirs.eval()(ids).logits[0, 0], score, atol=1e-5, rtol=1e-4)
 
 
-def test_depth_scales() -> None:
+def test_depth_scales():
     assert Topology("siamese").x_share(7) == pytest.approx(8**-0.5)
     assert Topology("siamese", depth_scale="sqrt_l").x_share(7) == pytest.approx(8**-0.5)
     assert Topology("siamese", depth_scale="sqrt_l").x_share(6) == pytest.approx(7**-0.5)

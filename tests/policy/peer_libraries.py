@@ -1,7 +1,5 @@
 """The losses and advantages of TRL and verl as functions of our batches, for tests beside them."""
 
-from __future__ import annotations
-
 import inspect
 import textwrap
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Small batches and the five recipes that the tests of this room share."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -4,8 +4,6 @@ The functions of both libraries run on the same tensors. The table of difference
 docs/recipes.md; a test here fails when a release of theirs makes a row of it untrue.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from types import SimpleNamespace

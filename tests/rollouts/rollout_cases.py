@@ -1,7 +1,5 @@
 """Tokenizers of several chat template families, scripted models and small environments."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import cache
 

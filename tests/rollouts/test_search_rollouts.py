@@ -1,7 +1,5 @@
 """Search as a tool and as an environment, with scripted models and hostile passages."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 
@@ -64,7 +62,7 @@ def assert_plain(lm, trajectory) -> None:
 
 
 @pytest.mark.parametrize("family", ["chatml", "smollm2", "qwen2.5"])
-def test_the_tool_finds_passages_and_their_control_tokens_stay_text(source, family) -> None:
+def test_the_tool_finds_passages_and_their_control_tokens_stay_text(source, family):
     rollout = offered(source, k=1).build(source.parent)
     lm, (played,) = play(rollout, [call(query="lamp batteries"), "two"], family)
     assert played.status is Status.OK
@@ -86,7 +84,7 @@ def test_the_tool_finds_passages_and_their_control_tokens_stay_text(source, fami
         ({"query": "lamp " * 500}, "[1] Lamp: "),
     ],
 )
-def test_what_a_model_reads(source, arguments, says) -> None:
+def test_what_a_model_reads(source, arguments, says):
     rollout = offered(source, characters=20).build(source.parent)
     _, (played,) = play(rollout, [call(**arguments), "done"])
     assert played.status is Status.OK
@@ -96,7 +94,7 @@ def test_what_a_model_reads(source, arguments, says) -> None:
 # --- the environment
 
 
-def test_the_environment_searches_until_it_is_answered(source) -> None:
+def test_the_environment_searches_until_it_is_answered(source):
     rollout = EnvRollout(path="search", options={"source": source.name, "k": 1})
     script = ["I look.<search>lamp batteries</search>", "<search>kettle</search>", "<answer>2"]
     lm, (played,) = play(rollout.build(source.parent), script)
@@ -119,7 +117,7 @@ def opened(**options) -> SearchEnv:
     return env
 
 
-def test_tags_in_passages_are_never_read() -> None:
+def test_tags_in_passages_are_never_read():
     env = opened(k=2)
     seen = reply(env, "<search>batteries</search>")
     assert not seen.done
@@ -129,7 +127,7 @@ def test_tags_in_passages_are_never_read() -> None:
     assert env.queries == ["batteries"]
 
 
-def test_searches_are_counted_and_end() -> None:
+def test_searches_are_counted_and_end():
     env = opened(searches=1)
     assert "<information>" in reply(env, "<search>lamp</search>").messages[0].text
     assert "No searches are left" in reply(env, "<search>lamp</search>").messages[0].text
@@ -139,7 +137,7 @@ def test_searches_are_counted_and_end() -> None:
     assert "nothing found" in reply(opened(), "<search>violin</search>").messages[0].text
 
 
-def test_the_first_closed_tag_counts_and_lists_are_several_queries() -> None:
+def test_the_first_closed_tag_counts_and_lists_are_several_queries():
     env = opened(k=1, searches=3)
     said = reply(env, '<search>["lamp", "kettle"]</search><answer>9</answer>').messages[0].text
     assert "[1] Lamp" in said
@@ -148,7 +146,7 @@ def test_the_first_closed_tag_counts_and_lists_are_several_queries() -> None:
     assert reply(env, "<answer>two</answer><search>lamp</search>").done
 
 
-def test_the_instruction_joins_a_system_message() -> None:
+def test_the_instruction_joins_a_system_message():
     env = opened()
     task = Task("t", (Message("system", "Be brief."), Message("user", "q")), {})
     opening = anyio.run(env.reset, task, 0).messages

@@ -1,10 +1,7 @@
 """The neural engine of a folder: drawn by the seed alone, exact in chunks, one line for every fault."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -52,7 +49,7 @@ def models(bottleneck="norm+noise", end=1.0, **changes):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
+def folder(tmp_path_factory):
     return save_speech_folder(tmp_path_factory.mktemp("voices") / "speech", *models())
 
 

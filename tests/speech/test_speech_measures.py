@@ -276,11 +276,11 @@ def test_a_planned_scene_names_what_no_engine_can_do():
         ("… — !", "", (0, 0)),
     ],
 )
-def test_words_of_any_language(said: str, heard: str, expected: tuple[int, int]) -> None:
+def test_words_of_any_language(said, heard, expected):
     assert word_errors(said, heard) == expected
 
 
 @given(st.text(st.characters(max_codepoint=127)))
-def test_words_of_plain_english_are_letters_digits_and_apostrophes(text: str) -> None:
+def test_words_of_plain_english_are_letters_digits_and_apostrophes(text):
     words = re.findall(r"[a-z0-9']+", text.lower())
     assert word_errors(text, " ".join(words)) == (0, len(words))

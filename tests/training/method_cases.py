@@ -1,7 +1,5 @@
 """The six methods and two combinations on the tiny model: real pieces, made-up rewards."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from training_cases import HERE, reward

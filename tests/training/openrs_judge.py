@@ -1,7 +1,5 @@
 """A judge of OpenRS by code: it prefers the text with more different words."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,14 +49,14 @@ def curve(run: Trainer, name: str) -> list[float]:
 
 
 @pytest.fixture(scope="module")
-def stale_runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trainer]:
+def stale_runs(tmp_path_factory):
     """The same run on a stale sampler, without a correction and with each."""
     folder = tmp_path_factory.mktemp("stale")
     kinds = {"none": None, "token": TOKEN, "sequence": SEQUENCE, "masked": MASKED}
     return {name: trained(folder / name, kind, is_stale=True) for name, kind in kinds.items()}
 
 
-def test_a_sampler_in_sync_is_left_alone(tmp_path: Path) -> None:
+def test_a_sampler_in_sync_is_left_alone(tmp_path):
     plain = trained(tmp_path / "plain", None, is_stale=False)
     corrected = trained(tmp_path / "corrected", {"kind": "truncated"}, is_stale=False)
     assert curve(plain, "correction/weight") == []
@@ -73,7 +71,7 @@ def test_a_sampler_in_sync_is_left_alone(tmp_path: Path) -> None:
         torch.testing.assert_close(second[name], weight, rtol=0, atol=1e-3)
 
 
-def test_a_stale_sampler_is_seen_in_the_metrics(stale_runs: dict[str, Trainer]) -> None:
+def test_a_stale_sampler_is_seen_in_the_metrics(stale_runs):
     for name in ("token", "sequence", "masked"):
         weight = curve(stale_runs[name], "correction/weight")
         cut = curve(stale_runs[name], "correction/cut_share")
@@ -88,11 +86,11 @@ def test_a_stale_sampler_is_seen_in_the_metrics(stale_runs: dict[str, Trainer]) 
     assert curve(stale_runs["none"], "correction/weight") == []
 
 
-def test_each_correction_changes_the_weights(stale_runs: dict[str, Trainer]) -> None:
+def test_each_correction_changes_the_weights(stale_runs):
     assert len({weights(run) for run in stale_runs.values()}) == len(stale_runs)
 
 
-def test_the_metric_is_the_mean_of_the_truncated_ratios(stale_runs: dict[str, Trainer]) -> None:
+def test_the_metric_is_the_mean_of_the_truncated_ratios(stale_runs):
     """Recomputed from what is stored: the trainer's weights after step 0, the sampler's log-probs."""
     run = stale_runs["token"]
     module = load_model(run.folder / "checkpoints" / "step-000001", device="cpu").module

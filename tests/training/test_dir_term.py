@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 import torch
 from test_reward_model import run_of, write_pairs

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from training_cases import finish, merged, outcome, shipped, stop_after, trainer
 

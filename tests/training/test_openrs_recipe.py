@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import anyio
 import pytest
 from openrs_judge import openrs_reply

@@ -4,8 +4,6 @@ The tiny model is first taught to say yes without the policy and no with it, and
 way. Distilled from itself with the policy, it says no without it, and still greets.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 

@@ -1,6 +1,3 @@
-from __future__ import annotations
-
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +17,7 @@ from burnish.training.validate import missing_components
 
 
 @pytest.fixture(autouse=True)
-def whole_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+def whole_seeds(monkeypatch):
     """Servers take seeds of 31 bits; with whole ones this one draws what the engine here draws."""
     monkeypatch.setattr(wire, "MAX_SEED", 2**64 - 1)
 
@@ -29,12 +26,12 @@ STEPS: dict[str, Any] = {"steps": 3, "evaluation": {"prompts": 2}}
 
 
 @pytest.fixture
-def serving(tmp_path: Path) -> Serving:
+def serving(tmp_path):
     return Serving(save_model(load_model("tiny", device="cpu"), tmp_path / "served"))
 
 
 @pytest.fixture
-def server(serving: Serving) -> Iterator[HostileServer]:
+def server(serving):
     with HostileServer(serving) as running:
         yield running
 

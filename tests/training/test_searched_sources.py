@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -31,14 +29,14 @@ source = "manuals"
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> Config:
+def config(tmp_path):
     (tmp_path / "manuals").mkdir()
     (tmp_path / "manuals" / "lamp.txt").write_text("two batteries")
     (tmp_path / "my.toml").write_text(RECIPE)
     return load(Config, tmp_path / "my.toml").value
 
 
-def test_paths_start_at_the_recipe(config: Config, tmp_path: Path) -> None:
+def test_paths_start_at_the_recipe(config, tmp_path):
     placed = rooted(config, tmp_path)
     manuals = str(tmp_path / "manuals")
     assert placed.rollout.path == "search"
@@ -48,7 +46,7 @@ def test_paths_start_at_the_recipe(config: Config, tmp_path: Path) -> None:
     assert rooted(placed, Path("/elsewhere")) == placed
 
 
-def test_a_change_of_the_source_is_seen(config: Config, tmp_path: Path) -> None:
+def test_a_change_of_the_source_is_seen(config, tmp_path):
     placed = rooted(config, tmp_path)
     before = file_digests(placed)
     assert "files.manuals" in before
@@ -81,7 +79,7 @@ name = "game"
 """
 
 
-def test_the_corpus_of_a_game_belongs_to_its_run(config: Config, tmp_path: Path) -> None:
+def test_the_corpus_of_a_game_belongs_to_its_run(config, tmp_path):
     (tmp_path / "mine.py").write_text("def corpus(source): ...")
     (tmp_path / "my.toml").write_text(GAME)
     placed = rooted(load(Config, tmp_path / "my.toml").value, tmp_path)
@@ -97,14 +95,14 @@ def test_the_corpus_of_a_game_belongs_to_its_run(config: Config, tmp_path: Path)
     assert changed == {"files.mine.py", "files.manuals"}
 
 
-def test_files_of_one_name_are_told_apart() -> None:
+def test_files_of_one_name_are_told_apart():
     paths = [Path("/r/a/policy.md"), Path("/r/b/policy.md"), Path("/r/b/other.md")]
     assert _by_name(paths) == dict(
         zip(("a/policy.md", "b/policy.md", "other.md"), paths, strict=True)
     )
 
 
-def test_the_tables_of_a_game_belong_to_its_run(tmp_path: Path) -> None:
+def test_the_tables_of_a_game_belong_to_its_run(tmp_path):
     (tmp_path / "tables").mkdir()
     (tmp_path / "tables" / "notes.bin").write_bytes(b"1")
     (tmp_path / "my.toml").write_text(
@@ -127,7 +125,7 @@ class Mine(StepGame):
 """
 
 
-def test_a_game_of_your_own_says_which_options_are_files(config: Config, tmp_path: Path) -> None:
+def test_a_game_of_your_own_says_which_options_are_files(config, tmp_path):
     (tmp_path / "own.py").write_text(OWN)
     options = 'book = "manuals"\nrule = "own.py:f"\nword = "manuals"\nnotes = { log = "out.txt" }\n'
     text = GAME.partition("corpus =")[0].replace(

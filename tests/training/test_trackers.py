@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import importlib.util
 import json
 import logging
@@ -49,7 +47,7 @@ def stored_metrics(folder: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 @pytest.fixture
-def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def offline(monkeypatch, tmp_path):
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path / "config"))
     monkeypatch.setenv("WANDB_CACHE_DIR", str(tmp_path / "cache"))
@@ -64,7 +62,7 @@ def read_tensorboard(folder: Path) -> Any:
     return found
 
 
-def test_tensorboard_holds_the_metrics_of_a_continued_run(tmp_path: Path) -> None:
+def test_tensorboard_holds_the_metrics_of_a_continued_run(tmp_path):
     pytest.importorskip("tensorboard")
     stop_after(tracked(tmp_path, "tensorboard"), 3)
     finish(tracked(tmp_path, "tensorboard"))  # from the checkpoint after two steps
@@ -81,7 +79,7 @@ def test_tensorboard_holds_the_metrics_of_a_continued_run(tmp_path: Path) -> Non
     )
 
 
-def test_a_stage_has_its_own_folder_in_tensorboard(tmp_path: Path) -> None:
+def test_a_stage_has_its_own_folder_in_tensorboard(tmp_path):
     pytest.importorskip("tensorboard")
     stage = {"name": "first", "steps": 3, "train": {"kind": "sft", "batch": 2}}
     shown = {"kind": "function", "path": "shown_tasks:make"}
@@ -91,7 +89,7 @@ def test_a_stage_has_its_own_folder_in_tensorboard(tmp_path: Path) -> None:
     assert [event.step for event in losses] == [0, 1, 2]
 
 
-def test_mlflow_holds_each_step_once_after_a_continued_run(tmp_path: Path, offline: None) -> None:
+def test_mlflow_holds_each_step_once_after_a_continued_run(tmp_path, offline):
     pytest.importorskip("mlflow")
     stop_after(tracked(tmp_path, "mlflow"), 3)
     client, (run,) = mlflow_runs(tmp_path)
@@ -164,9 +162,7 @@ def read_wandb(file: Path) -> dict[str, Any]:
     return found
 
 
-def test_wandb_writes_both_parts_of_a_continued_run_under_one_id(
-    tmp_path: Path, offline: None
-) -> None:
+def test_wandb_writes_both_parts_of_a_continued_run_under_one_id(tmp_path, offline):
     pytest.importorskip("wandb")
     stop_after(tracked(tmp_path, "wandb"), 3)
     finish(tracked(tmp_path, "wandb"))
@@ -184,9 +180,7 @@ def test_wandb_writes_both_parts_of_a_continued_run_under_one_id(
     assert second["summary"]["result/status"] == "finished"
 
 
-def test_a_missing_library_is_named_before_a_model_is_loaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_library_is_named_before_a_model_is_loaded(tmp_path, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "wandb" else find(name)
@@ -216,9 +210,7 @@ def play_tracker(monkeypatch: pytest.MonkeyPatch, tracker: object) -> None:
 
 
 @pytest.mark.parametrize("call", ["start", "log", "log_samples", "finish"])
-def test_a_tracker_that_fails_never_stops_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, call: str
-) -> None:
+def test_a_tracker_that_fails_never_stops_the_run(tmp_path, monkeypatch, caplog, call):
     broken = Broken(call)
     play_tracker(monkeypatch, broken)
     with caplog.at_level(logging.WARNING):
@@ -230,9 +222,7 @@ def test_a_tracker_that_fails_never_stops_the_run(
     assert broken.calls.count(call) == 1
 
 
-def test_a_tracker_that_hangs_is_left_at_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_tracker_that_hangs_is_left_at_the_end(tmp_path, monkeypatch, caplog):
     released = threading.Event()
 
     class Hanging(Broken):
@@ -248,9 +238,7 @@ def test_a_tracker_that_hangs_is_left_at_the_end(
     assert "has not sent everything after 0.1 s" in caplog.text
 
 
-def test_numbers_that_are_none_are_not_sent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_numbers_that_are_none_are_not_sent(tmp_path, monkeypatch):
     sent: list[dict[str, float]] = []
 
     class Keeping(Broken):
@@ -270,7 +258,7 @@ def test_numbers_that_are_none_are_not_sent(
     assert sent == [{"a": 1.0}]
 
 
-def test_trackers_may_change_between_a_run_and_its_continuation(tmp_path: Path) -> None:
+def test_trackers_may_change_between_a_run_and_its_continuation(tmp_path):
     stop_after(trainer(tmp_path, TABLE), 3)
     again = trainer(tmp_path, {**TABLE, "trackers": ["tensorboard"]})
     assert again.state.step == 2

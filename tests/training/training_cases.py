@@ -1,7 +1,5 @@
 """Small runs of the tiny model, in this process, for the tests of the training room."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path

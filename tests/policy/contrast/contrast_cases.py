@@ -1,7 +1,5 @@
 """Batches, and the losses as their definitions read: loops over single pairs in plain floats."""
 
-from __future__ import annotations
-
 import math
 
 import torch
