@@ -441,3 +441,18 @@ def test_the_present_prompt_is_never_overwritten(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="would overwrite it; choose another file"):
         command(words=["tiny"], prompt=tmp_path / "prompt.txt")
     assert (tmp_path / "prompt.txt").read_text() == "Be brief."
+
+
+def test_one_proposer_that_fails_leaves_the_others():
+    class Broken(Ideas):
+        async def propose(self, seen, count, seed):
+            raise ModelError("503")
+
+    joined = JoinedProposers(Broken(), Ideas(["Be right."], ["x"]))
+    result = search(ScriptedLM(follower), joined)
+    assert result.prompt == "Be right."
+    assert result.problems == ("round 1: ideas: 503", "round 2: ideas: 503")
+    found = anyio.run(JoinedProposers(Broken(), Ideas(["a"])).propose, Situation("", [], []), 2, 1)
+    assert [one.prompt for one in found] == ["a"]
+    with pytest.raises(ModelError, match="503"):
+        anyio.run(JoinedProposers(Broken()).propose, Situation("", [], []), 2, 1)

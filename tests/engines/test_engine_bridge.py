@@ -8,6 +8,8 @@ import threading
 import anyio
 import pytest
 from engine_cases import ANCHOR, Fussy, Group, LongerWins, correct, total
+from hypothesis import given
+from hypothesis import strategies as st
 
 from burnish.engines import Bridge, as_trl, read_traces
 from burnish.engines.background import call, call_async
@@ -212,3 +214,16 @@ def test_the_loop_refuses_to_wait_for_itself():
 
     with pytest.raises(RuntimeError, match="waits for itself"):
         call(again)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("pq"), st.sampled_from(["", "a", "bb", "timeout", "refused"])),
+        max_size=8,
+    )
+)
+def test_every_item_gets_its_own_reward(rows):
+    bridge = Bridge(Fussy())
+    scored = bridge.score_now([bridge.item(p, c, {}) for p, c in rows])
+    expected = [None if text in ("timeout", "refused") else float(len(text)) for _, text in rows]
+    assert [one.reward.value for one in scored] == expected

@@ -1,6 +1,7 @@
 """The TRL adapter: its signature, and two real steps of the real GRPOTrainer on the CPU."""
 
 import asyncio
+import inspect
 from importlib.util import find_spec
 
 import msgspec
@@ -252,3 +253,27 @@ def test_a_rollout_of_ours_in_the_real_trainer(tmp_path, monkeypatch, fails):
     logged = next(row for row in trainer.state.log_history if "total/valid" in row)
     assert logged["total/valid"] == (0.75 if fails else 1.0)
     assert logged["rewards/total/mean"] == pytest.approx(2.0)
+
+
+def test_failures_are_counted_by_status():
+    metrics = {}
+    texts = ["timeout", "a", "timeout", "refused"]
+    as_trl(Fussy())(
+        prompts=["p"] * 4, completions=texts, log_metric=metrics.__setitem__, log_extra=None
+    )
+    assert metrics == {
+        "fussy/valid": 0.25,
+        "fussy/status/timeout": 0.5,
+        "fussy/status/refused": 0.25,
+    }
+
+
+@pytest.mark.peers
+@pytest.mark.skipif(find_spec("trl") is None, reason="needs trl (a dev dependency)")
+def test_the_real_trainer_takes_the_function_as_a_synchronous_one():
+    from trl.trainer.utils import get_callable_name, is_async_callable
+
+    reward = as_trl(Fussy())
+    assert not is_async_callable(reward)
+    assert get_callable_name(reward) == "fussy"
+    assert {"prompts", "completions", "completion_ids"} <= set(inspect.signature(reward).parameters)

@@ -5,7 +5,7 @@ import math
 from importlib.util import find_spec
 
 import pytest
-from engine_cases import Fussy, total
+from engine_cases import Fussy, LongerWins, total
 
 from burnish.engines import as_verl
 from burnish.errors import UserError
@@ -216,3 +216,18 @@ def test_without_failures_the_estimator_is_verls_own():
     theirs, _ = compute_grpo_outcome_advantage(rewards.clone(), mask, groups)
     ours, _ = grpo_valid(rewards, mask, groups)
     assert torch.allclose(ours, theirs, atol=1e-4)
+
+
+def test_pairs_need_an_anchor_in_extra_info():
+    with pytest.raises(UserError, match="scope pair"):
+        as_verl(LongerWins())
+    function = as_verl(LongerWins(), anchor="reference")
+    told = run(
+        function,
+        data_source="d",
+        solution_str="1234",
+        ground_truth="",
+        extra_info={"reference": "12"},
+        reward_router_address=None,
+    )
+    assert told["score"] == 1.0

@@ -336,3 +336,9 @@ def test_sliding_window_counts_only_where_a_layer_uses_it():
     assert windows_of(base | {"model_type": "mistral"}) == (8, (0, 1))
     with pytest.raises(Unsupported, match="use_sliding_window"):
         read_architecture(base | {"layer_types": ["sliding_attention"] * 2})
+
+
+def test_rows_within_the_window_need_no_mask():
+    ours, _ = make_pair("mistral_window")
+    assert ours._window_mask(torch.arange(6).unsqueeze(0), None) is None
+    assert ours._window_mask(torch.arange(7).unsqueeze(0), None).sum() == 7 * 8 // 2 - 1

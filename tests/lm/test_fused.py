@@ -453,3 +453,49 @@ def test_what_the_kernels_keep_for_the_backward_pass():
         outs = (*outs, fused.gated(gate, up))
     assert set(kept) == {gate.data_ptr(), up.data_ptr()}
     assert all(out.requires_grad for out in outs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_first_norm_has_nothing_to_add(dtype):
+    embedded = random(5, 96, seed=1, dtype=dtype)
+    weight = random(96, seed=2, dtype=dtype)
+    total, normed = fused.add_norm(embedded, None, weight, 1e-6)
+    assert torch.equal(total, embedded.float())
+    got = torch.autograd.grad((3 * total).sum() + normed.float().sum(), (embedded, weight))
+    inputs = exact(embedded, weight)
+    theirs = plain_norm(*inputs, 1e-6)
+    expected = torch.autograd.grad((3 * inputs[0]).sum() + theirs.sum(), inputs)
+    assert_near(normed, theirs, dtype)
+    for ours, their in zip(got, expected, strict=True):
+        assert_near(ours, their, dtype, times=4)
+
+
+def test_frozen_weights_of_both_streams_cost_no_sums(monkeypatch):
+    asked = []
+    real = siamese_kernels.read_both_backward
+
+    def noting(*arguments, needs_weights):
+        asked.append(needs_weights)
+        return real(*arguments, needs_weights=needs_weights)
+
+    monkeypatch.setattr(siamese_kernels, "read_both_backward", noting)
+    x, y, update, *weights = siamese_inputs(torch.float32, 48)
+    with_weights = torch.autograd.grad(read_both(x, y, update, *weights)[2].sum(), (x, y, update))
+    frozen = [w.detach() for w in weights]
+    without = torch.autograd.grad(read_both(x, y, update, *frozen)[2].sum(), (x, y, update))
+    assert all(map(torch.equal, with_weights, without))
+    assert asked == [True, False]
+
+
+def test_both_streams_keep_no_sums_for_the_backward_pass():
+    kept = []
+
+    def note(tensor):
+        kept.append(tensor.numel() * tensor.element_size())
+        return tensor
+
+    inputs = siamese_inputs(torch.bfloat16, 64, rows=16)
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda t: t):
+        read_both(*inputs)
+    rows, row = 16, 16 * 64
+    assert sorted(kept) == sorted([2 * row, 4 * row, 2 * row, 3 * 4 * rows, *[2 * 64] * 3])

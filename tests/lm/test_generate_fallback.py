@@ -494,3 +494,16 @@ def test_a_text_beyond_the_table_of_positions_is_refused_in_one_line(models):
     ids = torch.ones(1, 129, dtype=torch.long)
     with pytest.raises(TooLong):
         lm.loaded.module(ModelInput(ids, torch.arange(129)[None]))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_family_trains_on_separate_rows(models, name):
+    module = models(name).module
+    logits = module.logits(module(ModelInput(*separate_rows())))
+    for row, answer in zip(logits, ANSWERS, strict=True):
+        expected = logits_alone(models(name), answer)
+        got = row[len(PROMPT) : len(PROMPT) + len(answer)]
+        assert torch.allclose(got, expected, rtol=1e-4, atol=2e-5)
+    logits[:, :5].logsumexp(-1).sum().backward()
+    assert module.head_weight.grad.abs().sum() > 0
+    module.zero_grad()

@@ -144,3 +144,18 @@ def test_no_tensor_of_all_logits_is_kept(monkeypatch):
     assert all(sys.getrefcount(m) <= 3 for m in made), "a chunk outlived the forward pass"
     logp.sum().backward()
     assert [len(m) for m in made] == [4, 4, 2, 4, 4, 2]
+
+
+@pytest.mark.parametrize("chunk", [2, 100])
+def test_what_needs_no_gradient_gets_none(chunk):
+    """A frozen head (low-rank adapters) or frozen hidden states: the other gradient is unchanged."""
+    hidden, weight, _, target = case()
+    whole = token_logprobs(hidden, weight, None, target, 1.0, chunk=chunk)[0].sum()
+    expected = torch.autograd.grad(whole, (hidden, weight))
+    for frozen in (0, 1):
+        pair = [
+            t.detach().clone().requires_grad_(i != frozen) for i, t in enumerate((hidden, weight))
+        ]
+        token_logprobs(*pair, None, target, 1.0, chunk=chunk)[0].sum().backward()
+        assert pair[frozen].grad is None
+        torch.testing.assert_close(pair[1 - frozen].grad, expected[1 - frozen])

@@ -433,3 +433,22 @@ def test_one_model_serves_several_event_loops():
             return texts
 
         assert [anyio.run(once) for _ in range(3)] == [["fine"]] * 3
+
+
+def test_scores_come_back_from_a_log(tmp_path):
+    async def main():
+        async with OpenAILM(server.url, "m") as lm:
+            log = RecordingLM(lm, tmp_path / "j", reuse=True)
+            return await log.score([1, 2], [3, 4], top_k=1)
+
+    with HostileServer([vllm]) as server:
+        first, again = anyio.run(main), anyio.run(main)
+    assert again == first
+    assert len(server.requests) == 1
+
+
+def test_without_n_a_failure_surfaces_as_itself():
+    with HostileServer([status(400)]) as server, pytest.raises(ModelError, match="HTTP 400"):
+        using(
+            server, lambda lm: lm.sample(HELLO, Sampling(n=3)), capabilities=Capabilities(n=False)
+        )

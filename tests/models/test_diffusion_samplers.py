@@ -1,5 +1,6 @@
 """Every combination of rate and mask sampler estimates one loss; reductions, strata, checkpoints."""
 
+import inspect
 import itertools
 import json
 import math
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from burnish.config.schema import DiffusionTrain
 from burnish.errors import ArgumentError
 from burnish.models.masked_diffusion import (
     IndependentMasks,
@@ -17,11 +19,13 @@ from burnish.models.masked_diffusion import (
     PPots,
     build_noise,
     evaluation_uniforms,
+    fit_epr,
     mdm_loss,
     probe_losses,
     probe_moments,
     sample_t,
     stratum_counts,
+    variance_report,
 )
 from burnish.models.masked_diffusion.objective import mask_chance, nonempty_mask_fields
 from burnish.models.masked_diffusion.rates import rate_cells
@@ -369,3 +373,10 @@ def test_only_what_is_masked_must_have_a_finite_nll_as_in_mdm_loss(masks):
         with pytest.raises(ArgumentError, match=r"nll_PBL\[0\]: .* nan, expected a finite number"):
             loss(broken)
     assert noise.baseline.state() == kept
+
+
+def test_runs_and_reports_share_one_uniform_part():
+    report = inspect.signature(variance_report).parameters["mix_uniform"].default
+    assert PPots().mix_uniform == report == DiffusionTrain().mix_uniform == 0.1
+    assert inspect.signature(fit_epr).parameters["mix_uniform"].default == 0.0
+    assert (PPots().loss_max or 0.0) == DiffusionTrain().loss_max

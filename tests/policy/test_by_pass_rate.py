@@ -11,12 +11,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from burnish.policy import (
     PASS_BUCKETS,
     Elastic,
+    LossBatch,
     Recipe,
     RewardBatch,
     StaticRegion,
     advantages,
     bucket_shares,
     bucket_sums,
+    loss,
     pass_buckets,
     pass_rates,
     policy_loss,
@@ -229,3 +231,23 @@ def test_a_static_region_has_buckets_and_no_figures_of_bounds():
 
 
 # --- faults
+
+
+def test_nothing_waits_for_the_device():
+    with Waits() as waits:
+        torch.ones(1).item()
+    assert waits.count == 1, "a wait was not seen"
+    batch = LossBatch(
+        logp_BT=torch.randn(4, 3),
+        old_logp_BT=torch.randn(4, 3),
+        mask_BT=torch.ones(4, 3).bool(),
+        advantages_B=torch.randn(4),
+        low_B=torch.full((4,), 0.2),
+        high_B=torch.full((4,), 0.2),
+        keep_B=torch.ones(4).bool(),
+        buckets_B=torch.tensor([0.0, 1.0, 4.0, -1.0]),
+    )
+    with Waits() as waits:
+        found = loss(Recipe(), batch)
+    assert waits.count == 0
+    assert found.clipped_by_bucket_2P[1].tolist() == [3, 3, 0, 0, 3]

@@ -205,3 +205,10 @@ def test_no_strength_is_the_static_loss_bit_for_bit(values, seed):
     assert torch.equal(
         policy_loss_gradient(*arguments), policy_loss_gradient(*arguments, low, high)
     )
+
+
+@given(st.lists(st.one_of(SIZES, st.just(NAN)), max_size=6), st.floats(0, 0.99), st.floats(0, 3))
+def test_no_strength_is_the_static_interval_exactly(values, eps_low, eps_high):
+    low, high = elastic_bounds(values, eps_low, eps_high, strength=0.0)
+    assert low.tolist() == [eps_low] * len(values)
+    assert high.tolist() == [eps_high] * len(values)

@@ -241,3 +241,11 @@ def test_ten_megabytes_do_not_stall_any_rule():
 def test_settings_that_cannot_work(kind, chosen, message):
     with pytest.raises(UserError, match=message):
         kind(**chosen)
+
+
+@pytest.mark.parametrize("text", ["." * 40_000 + "x", ". " * 20_000, ")." * 20_000, "\n" * 40_000])
+def test_counting_is_linear_in_hostile_texts(text):
+    started = time.process_time()
+    constraint_tools(text)
+    sentences(text)
+    assert time.process_time() - started < 5.0

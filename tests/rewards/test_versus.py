@@ -2,6 +2,7 @@
 
 import collections
 import textwrap
+import threading
 import time
 import tomllib
 
@@ -559,3 +560,16 @@ def test_a_recipe_names_a_judge_of_each_kind(tmp_path):
     )
     assert by_model.judge.name == "some-model"
     assert by_model.judge.model.sampling.temperature == 0.6
+
+
+def test_a_function_that_stalls_is_left_behind():
+    may_end = threading.Event()
+
+    def slow(prompt, a, b):
+        may_end.wait(600)
+        return 1.0, 0.0
+
+    judge = CallablePairJudge(slow, deadline_s=0.05)
+    scores = anyio.run(judge.pair_verdicts, [("p", "a", "b")])
+    may_end.set()
+    assert (scores[0].scores, scores[0].status.value) == (None, "timeout")

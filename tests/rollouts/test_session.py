@@ -237,3 +237,13 @@ def test_a_model_without_a_tokenizer_is_asked_with_messages():
     trajectory = session.trajectory(a_task())
     assert [m.content for m in trajectory.messages] == ["reply to 1", "42", "reply to 3"]
     assert (trajectory.trained_tokens, trajectory.status) == (0, Status.OK)
+
+
+@pytest.mark.parametrize("family", ["chatml", "smollm2", "qwen2.5", "llama3", "gemma", "phi"])
+def test_the_short_look_is_taken(family):
+    """Otherwise the comparison above would compare nothing."""
+    history = [Message("user", "q?"), Message("assistant", "one")]
+    renderer = tokenizer(family)
+    spans = renderer.after_reply(history, [Message("user", "and?")])
+    assert spans[0].token_ids[0] in renderer.eos_ids
+    assert "and?" in renderer.decode([t for span in spans for t in span.token_ids])

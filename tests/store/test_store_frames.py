@@ -166,3 +166,14 @@ def _answer(step: int, index: int) -> StoredSample:
         trajectory=Trajectory(f"{step}.{index}", "sum", f"{step}", spans, "2"), reward=reward,
         advantage=0.0,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("blocked", "form", "extra"), [("pandas", "pandas", "query"), ("pyarrow", "arrow", "data")]
+)
+def test_a_missing_package_names_its_extra(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, blocked: str, form: str, extra: str
+) -> None:
+    monkeypatch.setitem(sys.modules, blocked, None)
+    with pytest.raises(UserError, match=rf"pip install 'burnish\[{extra}\]'"):
+        burnish.load_run(folder).samples(form=form)  # type: ignore[arg-type]

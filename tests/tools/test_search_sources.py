@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -162,3 +163,11 @@ def test_a_link_in_a_circle_gets_one_line(tmp_path):
         list(read_passages(Source(str(tmp_path))))
     (tmp_path / "loop.txt").unlink()
     assert [p.id for p in read_passages(Source(str(tmp_path)))] == ["a.txt"]
+
+
+def test_nan_in_a_table_is_refused(tmp_path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table({"text": [math.nan]}), tmp_path / "r.parquet")
+    with pytest.raises(UserError, match="'text' is nan; expected a text"):
+        read(tmp_path / "r.parquet")

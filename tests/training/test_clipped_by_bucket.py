@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 import torch
 from training_cases import finish, trainer
@@ -107,3 +109,16 @@ def test_micro_batches_and_processes_add_up_by_hand():
 
 def test_without_buckets_there_are_no_shares():
     assert shares(read(noted(None), World())) == {}
+
+
+def test_counting_leaves_the_rest_of_a_run_alone(tmp_path, coin, monkeypatch):
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "counted").mkdir()
+    counted = steps(tmp_path / "counted", MANY, coin)
+    monkeypatch.setattr(sys.modules["burnish.policy.compute"], "group_buckets", lambda *_: None)
+    plain = steps(tmp_path / "plain", MANY, coin)
+    for with_buckets, without in zip(counted, plain, strict=True):
+        assert shares(with_buckets)
+        assert not shares(without)
+        rest = {k: v for k, v in with_buckets.items() if not k.startswith((START, "time/"))}
+        assert rest == {k: v for k, v in without.items() if not k.startswith("time/")}

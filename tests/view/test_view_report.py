@@ -152,3 +152,10 @@ def test_a_chart_by_hand():
     assert line_chart({"none": []}, label="") == ""
     assert "circle" in line_chart({"one": [(3, 1.0)]}, label="x")
     assert "nan" not in line_chart({"one": [(0, float("nan")), (1, 2.0)]}, label="x")
+
+
+def test_the_page_asks_for_nothing(store: RunStore) -> None:
+    page = html_page(contents_of(store))
+    assert not re.search(r"(?:src|href)\s*=", page.replace("src=x onerror", ""))
+    assert "default-src 'none'" in page
+    assert "url(" not in page

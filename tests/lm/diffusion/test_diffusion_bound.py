@@ -1,5 +1,7 @@
 """The likelihood bound of a masked diffusion model: by hand, by enumeration, and where it is refused."""
 
+import copy
+import dataclasses
 import itertools
 import math
 
@@ -206,3 +208,15 @@ def test_scores_are_of_the_canvas_that_the_model_writes_on(loaded):
     found = wide.score_batch([(PROMPT, ended)])[0]
     assert math.fsum(found.logprobs) == pytest.approx(filled.logprob)
     assert found.logprobs != plain.score_batch([(PROMPT, ended)])[0].logprobs
+
+
+def test_answers_are_filled_with_the_token_that_ends_a_turn(loaded):
+    """A model may know several end tokens, and the first one need not end a turn."""
+    tokenizer = loaded.tokenizer
+    (end,) = end_of_turn(tokenizer)
+    several = copy.copy(tokenizer)
+    several.eos_ids = (40, end)
+    other = dataclasses.replace(loaded, tokenizer=several)
+    found = LocalLM(other, decoding="canvas=6").score_batch([(PROMPT, [41, end])])[0]
+    (wanted,) = likelihood_bound(loaded.module, [(PROMPT, [41, end])], canvas=6, end=end)
+    assert math.fsum(found.logprobs) == pytest.approx(wanted.logprob)

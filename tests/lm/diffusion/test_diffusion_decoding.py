@@ -230,3 +230,11 @@ def test_recorded_passes_write_what_plain_ones_do(tmp_path, monkeypatch, prompt_
     monkeypatch.setattr("burnish.lm.diffusion.sampler.RECORDED", 1 << 30)
     plain = write(sampler_of(loaded, block=8), *asked)
     assert [one.token_ids for one in recorded] == [one.token_ids for one in plain]
+
+
+def test_passes_are_counted_and_fewer_steps_are_fewer_passes(loaded):
+    for steps, expected in ((0, 8), (2, 4)):
+        sampler = sampler_of(loaded, block=4, steps=steps)
+        sampler.tokenizer = _Endless(loaded.tokenizer)
+        write(sampler, request(PROMPTS[0], temperature=1.0, max_tokens=8))
+        assert sampler.passes == expected

@@ -347,3 +347,11 @@ def test_numbers_that_are_none_do_not_outlive_their_call(tmp_path):
     assert not any(value == value for value in broken.logprobs), "the planted fault shows"
     again = [c.logprobs for group in sampler.generate(healthy) for c in group]
     assert again == expected
+
+
+def test_a_row_that_can_never_fit_is_refused(loaded):
+    plan = Plan(loaded.module)
+    rows = make_rows([Request((5,) * 400, Sampling(max_tokens=100))])
+    for size in (engine_state._paged_size, engine_state._dense_size):
+        with pytest.raises(ModelError, match=r"one sequence of 500 tokens needs .* MiB"):
+            size(rows, plan, 1, 100_000)

@@ -299,3 +299,18 @@ def test_the_reward_of_the_recipe():
     (reward,) = anyio.run(checked, scorer, hidden, answers("a b"))
     assert reward.value is None
     assert "bears the label" in reward.reason
+
+
+def test_humaneval_solutions_beat_broken_ones() -> None:
+    path = Path(__file__).parents[3] / ".." / "shared" / "data" / "humaneval" / "test.parquet"
+    if not path.is_file():
+        pytest.skip("shared data 'humaneval' is not here")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    pair = SkillChecks(load_skill("code"), scope=Scope.PAIR)
+    for row in parquet.read_table(path).to_pylist()[:4]:
+        fields = {name: row[name] for name in ("test", "entry_point", "prompt")}
+        task = Task(row["task_id"], (Message("user", row["prompt"]),), fields, labels=())
+        whole = row["prompt"] + row["canonical_solution"]
+        broken = row["prompt"] + "    return None\n"
+        rewards = anyio.run(checked, pair, task, answers(broken, whole))
+        assert [reward.value for reward in rewards] == [-1.0, 1.0]

@@ -122,3 +122,25 @@ def test_an_answer_that_is_known_is_not_sent_again(client):
         "/api/v1/runs/first/pulse", headers={"if-none-match": first.headers["etag"]}
     )
     assert (again.status_code, again.content) == (304, b"")
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "127.0.0.1.evil.example:8000",
+        "",
+        "0.0.0.0",
+        "[::1]evil",
+        "localhost:80@evil",
+    ],
+)
+def test_another_name_for_this_machine_is_refused(client: Client, host: str) -> None:
+    answer = client.http.get("/api/v1/runs", headers={"host": host})
+    assert answer.status_code == 403
+    assert "answers to 127.0.0.1" in answer.json()["error"]
+
+
+@pytest.mark.parametrize("host", ["localhost:9000", "LOCALHOST", "[::1]:8000", "127.0.0.1"])
+def test_loopback_names_pass_whatever_the_port(client: Client, host: str) -> None:
+    assert client.http.get("/api/v1/runs", headers={"host": host}).status_code == 200

@@ -308,3 +308,25 @@ def test_any_other_address_is_the_page(client):
         answer = client.http.get(path)
         assert answer.status_code == 200
         assert answer.headers["content-type"].startswith("text/html")
+
+
+@pytest.mark.parametrize("sort", ["reward", "length", "advantage", "step"])
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_every_order_pages_through_all_samples(
+    client: Client, stored: list[StoredSample], sort: str, order: str
+) -> None:
+    client.indexed("first")
+    seen = []
+    after = ""
+    while True:
+        page = client.run(
+            "first", "/samples", sort=sort, order=order, limit=9, after=after, split="train"
+        )
+        assert page["searched"]["complete"]
+        seen += page["samples"]
+        if page["next"] is None:
+            break
+        after = page["next"]
+    assert sorted(row["id"] for row in seen) == sorted(s.id for s in stored if s.split == "train")
+    values = [row[sort] for row in seen if row[sort] is not None]
+    assert values == sorted(values, reverse=order == "desc")
