@@ -135,12 +135,12 @@ def test_an_answer_that_is_known_is_not_sent_again(client):
         "localhost:80@evil",
     ],
 )
-def test_another_name_for_this_machine_is_refused(client: Client, host: str) -> None:
+def test_another_name_for_this_machine_is_refused(client, host: str) -> None:
     answer = client.http.get("/api/v1/runs", headers={"host": host})
     assert answer.status_code == 403
     assert "answers to 127.0.0.1" in answer.json()["error"]
 
 
 @pytest.mark.parametrize("host", ["localhost:9000", "LOCALHOST", "[::1]:8000", "127.0.0.1"])
-def test_loopback_names_pass_whatever_the_port(client: Client, host: str) -> None:
+def test_loopback_names_pass_whatever_the_port(client, host: str) -> None:
     assert client.http.get("/api/v1/runs", headers={"host": host}).status_code == 200

@@ -313,7 +313,7 @@ def test_any_other_address_is_the_page(client):
 @pytest.mark.parametrize("sort", ["reward", "length", "advantage", "step"])
 @pytest.mark.parametrize("order", ["asc", "desc"])
 def test_every_order_pages_through_all_samples(
-    client: Client, stored: list[StoredSample], sort: str, order: str
+    client, stored: list[StoredSample], sort: str, order: str
 ) -> None:
     client.indexed("first")
     seen = []
