@@ -63,8 +63,7 @@ def test_what_is_stored_counts_the_lost_item():
     stored = ledger.summary(HeldOutScores(result.marks))
     assert (stored["valid"], stored["count"], stored["marks"]) == (1, 2, [1.0, None])
     assert ledger.estimate(stored) == result.score
-    samples = ledger.evaluated(0, 0, result)
-    assert [s.trajectory.finish for s in samples] == [Finish.STOP, Finish.ERROR]
+    assert [item.trajectory.finish for item in result.items] == [Finish.STOP, Finish.ERROR]
 
 
 def test_a_model_that_never_answers_has_no_score():

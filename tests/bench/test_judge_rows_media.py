@@ -49,10 +49,10 @@ def test_parts_of_messages_are_no_text(tmp_path, picture):
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ({"prompt": "?", "image": "none.png"}, r"rows\.jsonl:1: 'image': .*none\.png"),
-        ({"prompt": "?", "image": "../red.png"}, r"rows\.jsonl:1: 'image': "),
-        ({"prompt": "<image> <image>", "image": "red.png"}, r"rows\.jsonl:1: 'prompt': 1 image"),
-        ({"prompt": 3}, r"rows\.jsonl:1: 'prompt': int; expected text or a list of messages"),
+        ({"prompt": "?", "image": "none.png"}, r"rows\.jsonl:1: 'image, prompt': .*none\.png"),
+        ({"prompt": "?", "image": "../red.png"}, r"rows\.jsonl:1: 'image, prompt': .*leads out of"),
+        ({"prompt": "<image> <image>", "image": "red.png"}, r"rows\.jsonl:1: 'image, prompt': 1 image"),
+        ({"prompt": 3}, r"rows\.jsonl:1: 'prompt' is not a list of chat messages"),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, r"without its bytes"),
     ],
 )

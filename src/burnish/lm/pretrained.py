@@ -64,7 +64,9 @@ def _check_names(folder: Path, model: Any, found: dict[str, Any], unused: Collec
     """
     for name in sorted(found.get("missing_keys") or ()):
         if not name.startswith("score.") and name not in unused:
-            raise UserError(f"{folder}: its config.json asks for weight {name} and no file has it")
+            lack = f"its config.json asks for weight {name} and no file has it"
+            saved = "expected the settings that the weights were saved with"
+            raise UserError(f"{folder}: {lack}; {saved}")
     layers = [layer for name in model.state_dict() if (layer := _LAYER.match(name))]
     stacks, known = {layer[1] for layer in layers}, {layer[0] for layer in layers}
     is_own = model.config.model_type == OWN

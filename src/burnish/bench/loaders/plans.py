@@ -40,7 +40,7 @@ ASKED = (
     "Write this document again and put its pictures back. Call a picture where it belongs, on a line of "
     'its own, as <tool name="reference">{"image_id": 0}</tool>.'
 )
-_IMAGE = re.compile(r"!\[([^\]\n]{0,300})\]\(([^)\s\n]{1,1000})(?:[ \t][^)\n]{0,300})?\)")
+_IMAGE = re.compile(r"!\[([^\]\n]{0,300}+)\]\(([^)\s\n]{1,1000}+)(?:[ \t][^)\n]{0,300}+)?\)")
 _FENCE = re.compile(r"^ {0,3}(?:```|~~~)", re.MULTILINE)
 _WORDS = (6, 10, 16)
 """Words of a paragraph that name it; more where fewer are not unique."""

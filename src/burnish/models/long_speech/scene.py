@@ -30,7 +30,7 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ufffe\uffff\ud800-\udfff]")
 """What no engine can say and no picture can show; a NUL would end the text."""
 MARK = re.compile(r"\[([^\[\]]*)\]")
 _GOOD_MARK = re.compile(
-    r"\[(?:pause (?:[0-5]?[0-9](?:\.[0-9]+)?|60(?:\.0+)?)|(?!pause[ \]])[^\[\]]*\S[^\[\]]*)\]"
+    r"\[(?:pause (?:[0-5]?[0-9](?:\.[0-9]+)?|60(?:\.0+)?)|(?!pause[ \]])\s*[^\s\[\]][^\[\]]*)\]"
 )
 
 
