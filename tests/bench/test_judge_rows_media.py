@@ -51,7 +51,10 @@ def test_parts_of_messages_are_no_text(tmp_path, picture):
     [
         ({"prompt": "?", "image": "none.png"}, r"rows\.jsonl:1: 'image, prompt': .*none\.png"),
         ({"prompt": "?", "image": "../red.png"}, r"rows\.jsonl:1: 'image, prompt': .*leads out of"),
-        ({"prompt": "<image> <image>", "image": "red.png"}, r"rows\.jsonl:1: 'image, prompt': 1 image"),
+        (
+            {"prompt": "<image> <image>", "image": "red.png"},
+            r"rows\.jsonl:1: 'image, prompt': 1 image",
+        ),
         ({"prompt": 3}, r"rows\.jsonl:1: 'prompt' is not a list of chat messages"),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, r"without its bytes"),
     ],
