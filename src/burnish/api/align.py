@@ -19,7 +19,7 @@ from burnish.store.manifest import is_ours, newest_weights
 from burnish.texts import shown_path
 
 if TYPE_CHECKING:
-    from burnish.api.align_steps import Aligned
+    from burnish.api.align_steps import Aligned, Score, Teacher
 
 
 @python_words()
@@ -32,11 +32,11 @@ def align(
     steps: int = 100,
     generator: Any = None,
     per_clause: int = 24,
-    score: str = "kl",
+    score: Score = "kl",
     keep: float = 0.5,
     benign_share: float = 0.2,
     keep_truncated: bool = False,
-    teacher: str = "ema",
+    teacher: Teacher = "ema",
     guard: Any = None,
     evaluate: str | Path | None = None,
     max_tokens: int = 256,

@@ -95,6 +95,10 @@ class Aligned:
         return f"<aligned model {shown_path(self.weights)}>\n{self.report}"
 
 
+Score = Literal["kl", "first-token", "response-distance", "guard-flip"]
+Teacher = Literal["ema", "frozen", "start", "student"]
+
+
 class Plan(Settings, frozen=True, kw_only=True):
     """What an alignment depends on; a folder holds one. Files stand as their SHA-256."""
 
@@ -103,12 +107,12 @@ class Plan(Settings, frozen=True, kw_only=True):
     instructions: str
     """Or the generator's name."""
     per_clause: Annotated[int, Meta(ge=1, le=100_000)]
-    score: Literal["kl", "first-token", "response-distance", "guard-flip"]
+    score: Score
     keep: PositiveShare
     benign_share: Fraction
     keep_truncated: bool
     max_tokens: PositiveInt
-    teacher: Literal["ema", "frozen", "start", "student"]
+    teacher: Teacher
     steps: PositiveInt
     seed: Seed
     guard: str

@@ -238,8 +238,8 @@ def sparkline(points: list[tuple[float, float]], width: int = 320, height: int =
 
 
 def _scores(summary: RunSummary) -> str:
-    scores = [summary.result.get("before"), summary.result.get("after")]
-    if not all(scores):
+    scores = [found for name in ("before", "after") if (found := summary.result.get(name))]
+    if len(scores) < 2:
         return ""
     keys = ("value", "low", "high", "size")
     values = [[s[k] for k in keys] if isinstance(s, dict) else s for s in scores]

@@ -15,7 +15,7 @@ from functools import partial
 from typing import NamedTuple
 
 from burnish.bench.edits import Edit, format_marks, word_count
-from burnish.bench.items import Item
+from burnish.bench.items import Choice, Item
 from burnish.bench.statistics import Z95, Estimate, estimate_of, sign_flip, signed_estimate
 from burnish.errors import UserError
 from burnish.intervals import FEW, TOO_FEW
@@ -83,6 +83,8 @@ async def ask_twice(
         has = f"{len(odd.responses)} responses"
         raise UserError(f"item '{odd.id}' has {has}; a probe needs pairs.")
 
+    labels: dict[Choice, int] = {(0,): 1, (1,): -1}
+
     async def one(item: Item) -> Twice:
         task = item.task()
         a, b = item.responses
@@ -100,7 +102,7 @@ async def ask_twice(
             forward,
             backward,
             (a.text, b.text),
-            {(0,): 1, (1,): -1}.get(item.best or (), 0),
+            labels.get(item.best or (), 0),
             item.authors,
             item.group,
             (*first[:1], *second[1:]),

@@ -306,8 +306,8 @@ def group_runs(
     place = _baseline(groups, labels, baseline)
     measures = list(dict.fromkeys(run.measure for run in runs))
     notes += [run.problem for group in groups for run in group if run.problem]
-    kept = [run for group in groups for run in group if run.after is not None]
-    steps = sorted({run.step for run in kept if run.step is not None})
+    scored = [run for group in groups for run in group if run.after is not None]
+    steps = sorted({run.step for run in scored if run.step is not None})
     if len(steps) > 1:
         notes.append(f"{LAST_EVALUATION}: after {', '.join(map(str, steps))} steps")
     found = [

@@ -50,14 +50,14 @@ class Cost(NamedTuple):
         return min(self.prompt_tokens, self.completion_tokens) >= 0 and 0 <= self.usd < math.inf
 
     def plus(self, other: Cost) -> Cost:
-        return Cost(*map(operator.add, self, other))
+        return Cost._make(map(operator.add, self, other))
 
     def minus(self, other: Cost) -> Cost:
-        return Cost(*map(operator.sub, self, other))
+        return Cost._make(map(operator.sub, self, other))
 
     def at_least(self, other: Cost) -> Cost:
         """The larger of both, number by number."""
-        return Cost(*map(max, self, other))
+        return Cost._make(map(max, self, other))
 
 
 @dataclass

@@ -235,7 +235,7 @@ class MediaProcessor:
                     raise UserError(
                         f"{type(self.processor).__name__} makes other tokens of images of one size"
                     )
-            if isinstance(part, ImagePart):
+            if not isinstance(opened, np.ndarray):
                 self._sizes[opened.size] = found.ids
             made = found
             return made

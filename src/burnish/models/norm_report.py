@@ -417,7 +417,8 @@ def measure_norm_gap(
     """Before the first layer, then behind each."""
 
     def lengths_of(vectors: Tensor) -> Tensor:
-        return vectors.double().norm(dim=-1).flatten()
+        found: Tensor = vectors.double().norm(dim=-1)
+        return found.flatten()
 
     def see(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         if not lengths:

@@ -154,8 +154,8 @@ def describe_bounds(
             numbers = binding.mean(), binding.min(), binding.max()
             for what, number in zip(("mean", "least", "most"), numbers, strict=True):
                 found[f"bounds/{name}_{what}"] = number.item()
-        for number, bucket in enumerate(PASS_BUCKETS if buckets_B is not None else ()):
-            is_here_B = buckets_B == number
+        for place, bucket in enumerate(PASS_BUCKETS if buckets_B is not None else ()):
+            is_here_B = buckets_B == place
             inside = bound_B[is_here_B][chosen_B[is_here_B]]
             if len(inside):
                 found[f"bounds/{name}_mean/{bucket}"] = inside.mean().item()

@@ -165,9 +165,13 @@ def build(config: RewardConfig, *, base: str | Path = ".") -> Scorer:
             function, name, config.weight, options=config.options, deadline_s=config.deadline_s
         )
     if isinstance(config, GateConfig):
-        parts = build(config.hard, base=base), build(config.then, base=base)
-        limits = {"threshold": config.threshold, "otherwise": config.otherwise}
-        return Gate(*parts, **limits, name=config.title)
+        return Gate(
+            build(config.hard, base=base),
+            build(config.then, base=base),
+            threshold=config.threshold,
+            otherwise=config.otherwise,
+            name=config.title,
+        )
     if isinstance(config, FirstDecisiveConfig):
         parts = [build(part, base=base) for part in config.rewards]
         return FirstDecisive(*parts, name=config.title)

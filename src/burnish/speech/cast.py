@@ -10,7 +10,7 @@ import math
 import os
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
@@ -314,7 +314,7 @@ def open_engine(name: str | Path) -> SpeechEngine:
         return engines.LatentEngine(name)
     if name == "tone":
         return ToneEngine(SAMPLE_RATE, second_a_letter=0.06)
-    kinds = {
+    kinds: dict[str, Callable[[], SpeechEngine]] = {
         "espeak": engines.EspeakEngine,
         "hibari": engines.HibariEngine,
         "piper": engines.PiperEngine,

@@ -121,7 +121,7 @@ def read_plan(scene: Scene, text: str) -> Scene:
             if found is None or not is_caption or int(found[1]) >= len(table["sentences"]):
                 raise refused(f"text: line {number}", path, "a caption of a sentence")
             place, key = table["sentences"][int(found[1])], found[2]
-        if not place.get(key) and value.strip():
+        if not place.get(key) and str(value).strip():
             place[key] = value
             sources[path] = "plan"
     emotion = table["global"].setdefault("emotion", {})

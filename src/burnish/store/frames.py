@@ -112,7 +112,7 @@ class RunFrames:
             query = "SELECT DISTINCT split FROM samples ORDER BY split"
             known = [row[0] for row in run.query(query)]
             # A wrong word must not look like no answers; a run may have none of a usual split yet.
-            if split not in (None, *known, *SPLITS):
+            if split is not None and split not in (*known, *SPLITS):
                 has = f"it has {', '.join(known)}" if known else "it has no samples yet"
                 hint = did_you_mean(split, (*known, *SPLITS))
                 raise UserError(f"run '{run.name}' has no split '{split}'; {has}.{hint}")

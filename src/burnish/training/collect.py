@@ -304,9 +304,9 @@ class RolloutCollector:
         for id_, reward in found.items():
             if not reward.parts:
                 # A total that failed as one (a deadline, a dead backend) gets its named parts back.
-                named = zip(self.scorer.children, self.scorer.weights, strict=True)
+                children = zip(self.scorer.children, self.scorer.weights, strict=True)
                 why = reward.status, reward.reason
-                parts = tuple(Reward.failed(one.name, *why, weight=w) for one, w in named)
+                parts = tuple(Reward.failed(one.name, *why, weight=w) for one, w in children)
                 found[id_] = msgspec.structs.replace(reward, parts=parts)
         return found
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, to_builtins
 
@@ -30,7 +30,6 @@ from burnish.rewards.judges.march.claims import (
     Leaks,
     Matcher,
     Mode,
-    Sample,
     answers_match,
     checker_rewards,
     fact_reward,
@@ -200,7 +199,7 @@ async def _play(rules: Rules, task: Task, players: Players, seed: int) -> None:
     checks = [parse_checks(split_thinking(one.text).answer, len(questions)) for one in samples]
     counted = fact_reward(
         found.claims,
-        cast("list[Sample]", checks),
+        checks,
         mode=rules.mode,
         matcher=rules.matcher,
         right=rules.right,

@@ -102,8 +102,8 @@ def clauses_of(policy: PolicyText | str) -> list[Clause]:
     items: list[list[str]] = []
     inside = False
     for line in text.splitlines():
-        if found := _ITEM.match(line):
-            items.append([found[1]])
+        if bullet := _ITEM.match(line):
+            items.append([bullet[1]])
             inside = True
         elif inside and line.startswith((" ", "\t")) and line.strip():
             items[-1].append(line.strip())

@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -276,7 +276,7 @@ def _delete_section(text: str, edit: _Fields) -> Applied:
     return Applied("\n".join(lines[:start] + lines[bounds.end :]))
 
 
-_MAKERS = {
+_MAKERS: dict[str, Callable[[str, _Fields], Applied]] = {
     "append_to_section": _append,
     "replace_in_section": _replace,
     "insert_after": partial(_insert, after_target=True),

@@ -104,11 +104,11 @@ def _report_items(text: str, kinds: dict[str, str]) -> list[dict[str, Any]]:
     found = []
     for begin, own_parts in items:
         texts = {}
-        for name, inside in own_parts.items():
+        for key, inside in own_parts.items():
             whole = "\n".join(inside).strip()
             rest, _, last = whole.rpartition("\n")
             # A line across the page ends an item.
-            texts[name] = rest.strip() if rest and _RULE.fullmatch(last) else whole
+            texts[key] = rest.strip() if rest and _RULE.fullmatch(last) else whole
         usual = {name: texts.pop(name, "") for name in ("title", "description", "content")}
         found.append(begin | usual | {name: text for name, text in texts.items() if text})
     return found

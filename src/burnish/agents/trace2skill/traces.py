@@ -182,8 +182,8 @@ def trace_of(
             turns = msgspec.convert(found["messages"], list[_Turn])
         score = msgspec.convert(found["score"], Number | None)
         passed = msgspec.convert(found["passed"], bool | None, strict=False)
-    except msgspec.ValidationError as error:
-        raise UserError(f"{where}: messages, score or passed: {error}.") from None
+    except msgspec.ValidationError as why:
+        raise UserError(f"{where}: messages, score or passed: {why}.") from None
     messages = tuple(turn.message for turn in turns)
     instruction = str(
         found["instruction"] or next((m.text for m in messages if m.role == "user"), "")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ from burnish.rewards.judges.atp_bench import (
     plan_of,
     read_needs,
 )
-from burnish.rewards.judges.atp_bench.three_roles import Agreement, cohen
+from burnish.rewards.judges.atp_bench.three_roles import Agreement, JudgedPlan, cohen
 from burnish.rewards.scorer import checked
 from burnish.seeds import derive
 
@@ -238,7 +238,7 @@ def renamed(agreement: dict[str, Any] | None) -> dict[str, Any] | None:
     return {name: agreement[field] for name, field in names.items()}
 
 
-def _response(plan: Plan) -> Mapping[str, Any]:
+def _response(plan: Plan) -> JudgedPlan:
     flags = [item.correct for item in plan.items] + [False] * plan.more
     return {
         "calls_correct": flags,

@@ -118,8 +118,7 @@ def choose_mask(tokenizer: Tokenizer, rows: int, wanted: str = "") -> MaskToken:
     used = {*tokenizer.eos_ids, tokenizer.pad_id}
     if wanted:
         found = tokenizer.backend.token_to_id(wanted)
-        is_special = found in added and added[found].special
-        if not is_special or found >= rows or found in used:
+        if found not in added or not added[found].special or found >= rows or found in used:
             raise UserError(
                 f"mask_token: '{wanted}' is no unused special token of this model; expected one, or none"
             )

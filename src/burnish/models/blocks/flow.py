@@ -137,11 +137,12 @@ class FlowHead(nn.Module):
         self.condition = nn.Linear(condition_size, hidden)
         self.nothing = nn.Parameter(torch.zeros(condition_size))
         """What stands for a condition that was dropped."""
-        self.blocks = nn.ModuleList(FlowBlock(hidden, ratio) for _ in range(layers))
+        blocks = [FlowBlock(hidden, ratio) for _ in range(layers)]
+        self.blocks = nn.ModuleList(blocks)
         self.modulation = nn.Linear(hidden, 2 * hidden)
         self.output = nn.Linear(hidden, size)
         # The velocity is 0 at first.
-        for last in (self.modulation, self.output, *(one.modulation for one in self.blocks)):
+        for last in (self.modulation, self.output, *(one.modulation for one in blocks)):
             nn.init.zeros_(last.weight)
             nn.init.zeros_(last.bias)
 

@@ -41,7 +41,7 @@ class SublayerNorms(nn.Module):
         for name in names:
             if name != "x_scale":
                 affine = topology.affine_input or name != last
-                made = RMSNorm(size, topology.eps)
+                made: nn.Module = RMSNorm(size, topology.eps)
                 if topology.norm == "layer":
                     made = LayerNorm(size, topology.eps, affine=affine)
                 setattr(self, name, made)

@@ -400,5 +400,5 @@ def _relation_problems(
         yield f"{path}.type: got {kind}, expected after: no sentence stands before the first"
     elif other >= place:
         yield f"{path}.ref: got {other}, expected an earlier sentence than {place}"
-    elif sentences[other].speaker == speaker and getattr(relation, "seconds", 1):
+    elif sentences[other].speaker == speaker and getattr(relation, "seconds", True):
         yield f"{path}: got {kind} of sentence {other}; '{speaker}' cannot talk over himself"

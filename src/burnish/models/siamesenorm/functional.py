@@ -89,12 +89,12 @@ def siamese_block(
     for key in table:
         as_word("norms", key, (*NORM_KEYS, X_SCALE))
     sublayers = [_sublayer("first", first, size), _sublayer("second", second, size)]
-    streams = Streams(x, y)
+    streams = StreamPair(x, y)
     for place, (part, sublayer) in enumerate(zip(("first", "second"), sublayers, strict=True)):
         number = 2 * block_index + place
         own = _norms(topology.norms_of(number), part, table, topology, size, x)
         streams = _through(streams, sublayer, own, topology.x_share(number))
-    return StreamPair(*streams[:2])
+    return streams
 
 
 @public
@@ -118,14 +118,14 @@ def siamese_trunk(
     functions = _sublayers(sublayers, h.shape[-1])
     if len(functions) % 2:
         raise ArgumentError(f"sublayers: got {len(functions)}, expected two for each block")
-    streams, seen = Streams(h, h), []
+    streams, seen = StreamPair(h, h), []
     for index, function in enumerate(functions):
         own = _norms(topology.norms_of(index), "", {}, topology, h.shape[-1], h)
         streams = _through(streams, function, own, topology.x_share(index))
         if index % 2:
-            seen.append(StreamPair(*streams[:2]))
+            seen.append(streams)
     last = _norms(topology.final_norms, "", {}, topology, h.shape[-1], h)
-    _, output = read_streams(streams, last, add_norm)
+    _, output = read_streams(Streams(*streams), last, add_norm)
     return TrunkOutput(output, seen)
 
 
@@ -159,7 +159,7 @@ def siamese_dit_block(
     modulation = F.linear(F.silu(cond.to(kind)), W_mod.to(kind), bias)
     parts = (modulation.unsqueeze(-2) if X.dim() > 1 else modulation).chunk(6, dim=-1)
     topology = Topology("siamese_post_pre", norm="layer", eps=eps)
-    streams = Streams(X.to(kind), Y.to(kind))
+    streams = StreamPair(X.to(kind), Y.to(kind))
 
     def modulated(z: Tensor, function: Sublayer, place: int) -> Tensor:
         shift, scale, gate = parts[3 * place : 3 * place + 3]
@@ -171,7 +171,7 @@ def siamese_dit_block(
         number = 2 * block_index + place
         own = _norms(topology.norms_of(number), "", {}, topology, size, X)
         streams = _through(streams, step, own, topology.x_share(number))
-    return StreamPair(*streams[:2])
+    return streams
 
 
 @public
@@ -213,9 +213,12 @@ def siamese_paper(
     return TrunkOutput(x + y_norm(y), seen)
 
 
-def _through(streams: Streams, sublayer: Sublayer, norms: Norms, share: float) -> Streams:
-    streams, fused = read_streams(streams, norms, add_norm)
-    return settled(Streams(streams.x, streams.y, sublayer(fused), share))
+def _through(streams: StreamPair, sublayer: Sublayer, norms: Norms, share: float) -> StreamPair:
+    read, fused = read_streams(Streams(*streams), norms, add_norm)
+    x, y, *_ = settled(Streams(read.x, read.y, sublayer(fused), share))
+    assert x is not None
+    assert y is not None
+    return StreamPair(x, y)
 
 
 def _sublayers(values: Any, size: int) -> list[Sublayer]:
@@ -278,11 +281,8 @@ def _norms(
         given = table.get(key)
         values = given if isinstance(given, Mapping) else {"weight": given}
         weight, bias = (vector(key, values.get(word)) for word in ("weight", "bias"))
-        if name != "x_scale":
-            weight = functools.partial(
-                NORMS[topology.norm], weight=weight, bias=bias, eps=topology.eps
-            )
-        made[name] = weight
+        norm = functools.partial(NORMS[topology.norm], weight=weight, bias=bias, eps=topology.eps)
+        made[name] = weight if name == "x_scale" else norm
     return Norms(**made)
 
 

@@ -224,8 +224,8 @@ class LatentHead(nn.Module):
                 state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
                 told = json.loads((file.metadata() or {}).get("latent_head", "{}"))
                 explained = float(state["explained"])
-                parts = (state[name] for name in Subspace._fields[:3])
-                basis = Subspace(*parts, explained)
+                mean, components = state["mean"], state["components"]
+                basis = Subspace(mean, components, state["eigenvalues"], explained)
                 inner = len(state["network.0.weight"]) if told["kind"] == "pca" else None
                 norms = {name: float(state[name]) for name in ("norm", "largest")}
                 head = cls(told["kind"], basis, **norms, inner=inner, decay=told["decay"])

@@ -102,10 +102,10 @@ def parse_response(
         raise RejectedResponse(f"{len(pieces) - 1} spans for {pictures} auxiliary pictures")
     notes = []
     for piece in pieces[1:]:
-        found = re.match(r"\s*<parser>(.*?)</parser>", piece, re.DOTALL)
-        if needs_note and (found is None or not found[1].strip()):
+        note = re.match(r"\s*<parser>(.*?)</parser>", piece, re.DOTALL)
+        if needs_note and (note is None or not note[1].strip()):
             raise RejectedResponse("a span without a <parser> note behind it")
-        notes.append(found[1].strip() if found else "")
+        notes.append(note[1].strip() if note else "")
     answers = re.findall(r"<answer>(.*?)</answer>", text, re.DOTALL)
     if len(answers) > 1:
         raise RejectedResponse("more than one <answer>")

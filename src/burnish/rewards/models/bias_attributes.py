@@ -196,7 +196,8 @@ def contaminate(
             found.append(Contaminated(pair, "none"))
             continue
         side: Literal["chosen", "rejected"] = "chosen" if on_chosen else "rejected"
-        changed = pair._replace(**{side: f"{prefix} {getattr(pair, side)}"})
+        marked = f"{prefix} {getattr(pair, side)}"
+        changed = pair._replace(chosen=marked) if on_chosen else pair._replace(rejected=marked)
         found.append(Contaminated(changed, side))
     return found
 

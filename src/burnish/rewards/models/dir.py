@@ -590,7 +590,7 @@ def _apply(head: Head | None, pairs_ND: Tensor) -> Tensor:
     if callable(head):
         return head(pairs_ND)
     layers = [(head.get(f"W{n}"), head.get(f"b{n}")) for n in ("", "1", "2")] if head else []
-    given = [(weight, bias) for weight, bias in layers if weight is not None]
+    given: list[tuple[Any, Any]] = [(w, b) for w, b in layers if w is not None]
     if not given:
         raise refused("head", head, "a function to logits (N, C), or W1, b1, W2 and b2, or W and b")
     for place, (weight, bias) in enumerate(given):

@@ -423,7 +423,7 @@ def _values(
     """
     values = batch.values
     rows = torch.tensor(packed.members)
-    by_token = ("mask_BT", "old_values_BT", "returns_BT")
+    by_token: tuple[str, ...] = ("mask_BT", "old_values_BT", "returns_BT")
     if values.values_B.dim() == 2:
         by_token += ("advantages_B", "low_B", "high_B")
     parts = {

@@ -237,11 +237,11 @@ def _tags(text: str) -> Iterator[_Found]:
             yield found[1], args, "", found.start(), at
             continue
         # What the JSON reader did not take up to a closing tag is unreadable up to the next one.
-        close = text.find(_CLOSE, found.end())
-        if close < 0:
+        stop = text.find(_CLOSE, found.end())
+        if stop < 0:
             yield found[1], None, UNCLOSED, found.start(), found.end()
             return
-        at = close + len(_CLOSE)
+        at = stop + len(_CLOSE)
         yield found[1], None, "", found.start(), at
 
 
@@ -280,9 +280,10 @@ def _images(text: str) -> Iterator[_Found]:
 
 
 def _arguments(query: str) -> dict[str, Any] | None:
-    options = {"keep_blank_values": True, "strict_parsing": bool(query)}
     try:
-        pairs = parse_qsl(query, errors="strict", **options)
+        pairs = parse_qsl(
+            query, keep_blank_values=True, strict_parsing=bool(query), errors="strict"
+        )
     except ValueError:
         return None
     args = {key: _value(value) for key, value in pairs}
@@ -350,10 +351,12 @@ def _fences(text: str, calls: Sequence[Located]) -> list[tuple[int, int]]:
             spans.append((opened, begin))
             fence = ""
         found = _FENCE.fullmatch(written.rstrip(), behind)
-        mark = (found["mark"] or found["wave"]) if found else ""
+        if found is None:
+            continue
+        mark = found["mark"] or found["wave"]
         if not fence:
             # Four blanks or more are code of another kind; behind a mark they belong to its item.
-            if mark and len(found["indent"].expandtabs(4)) < 4:
+            if len(found["indent"].expandtabs(4)) < 4:
                 opened, fence, is_quoted = begin, mark, ">" in written[:behind]
         elif mark.startswith(fence) and not (found["info"] or found["more"]):
             spans.append((opened, begin + len(written)))

@@ -157,8 +157,8 @@ def atp_scorer(judge: JudgeModel | None = None, options: AtpOptions | None = Non
 
     async def either(case: Case, number: int) -> RoleReply[Sequence[Gap]]:
         """The oracle where the task has needs, else the second judge."""
-        has_needs = mam is None or case.task.fields.get(chosen.needs) is not None
-        return await (oracle if has_needs else mam).missing(case, number)
+        has_needs = case.task.fields.get(chosen.needs) is not None
+        return await (oracle if mam is None or has_needs else mam).missing(case, number)
 
     def check_task(task: Task) -> None:
         """Refuse what cannot be judged; where a judge is free to decide, a task may have no needs."""
@@ -221,7 +221,13 @@ def image_count(given: Any, task: str = "", field: str = "images") -> int:
 
 _FLAGS = ("needed", "right_tool", "arguments_ok", "placed_ok")
 _CALL: Table[dict[str, Any]] = Table(
-    dict, call=whole(0, 10**6), reason=Maybe(loose_text), **dict.fromkeys(_FLAGS, truth)
+    dict,
+    call=whole(0, 10**6),
+    reason=Maybe(loose_text),
+    needed=truth,
+    right_tool=truth,
+    arguments_ok=truth,
+    placed_ok=truth,
 )
 _GAP: Table[Gap] = Table(
     lambda tool, **said: Gap(kind=tool, **said),

@@ -267,7 +267,7 @@ class FactReward(NamedTuple):
     """Claims that count: refusals are dropped."""
     votes: tuple[int, ...]
     """Sum of the K agreements of each claim that counts."""
-    agreement: tuple[tuple[int, ...], ...]
+    agreement: tuple[tuple[Agreement, ...], ...]
     """+1 or -1 of each Checker sample (outer) on each claim that counts (inner)."""
     faulty: tuple[int, ...]
     """Places of the faulty claims among those given, from 0."""

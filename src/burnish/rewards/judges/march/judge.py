@@ -144,9 +144,11 @@ class MarchJudge:
     def fingerprint(self) -> str:
         settings = msgspec.json.encode(self.options)
         has_example = self.options.example
-        words, shown = self.words, {"with_example": has_example}
-        asked = proposer_messages("query", "answer", words, is_fenced=True, **shown)
-        asked += checker_messages(["document"], ["question"], words, **shown)
+        words = self.words
+        asked = proposer_messages(
+            "query", "answer", words, is_fenced=True, with_example=has_example
+        )
+        asked += checker_messages(["document"], ["question"], words, with_example=has_example)
         texts = [message.text for message in asked]
         texts += [SHOWN_BELOW, wording("same", PROMPTS)]
         return digest("march", self.judge.fingerprint, *words, *texts, settings)
@@ -323,7 +325,7 @@ def _joined(
 ) -> JudgeReply[dict[int, str]]:
     """One Checker's answers to all claims; none where a part of them cannot be read."""
     replies = tuple(reply for part in parts for reply in part.replies)
-    answers = {}
+    answers: dict[int, str] = {}
     for part, group in zip(parts, groups, strict=True):
         if part.verdict is None:
             return JudgeReply(None, part.status, part.reason, replies)

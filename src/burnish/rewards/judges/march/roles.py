@@ -361,8 +361,11 @@ def documents_of(task: Task, field: str = "documents") -> list[str]:
     if given == [] and task.media:
         return []
     texts = [given] if isinstance(given, str) else given
-    is_list = isinstance(texts, list | tuple) and texts
-    if not is_list or not all(isinstance(one, str) and one.strip() for one in texts):
+    if (
+        not isinstance(texts, list | tuple)
+        or not texts
+        or not all(isinstance(one, str) and one.strip() for one in texts)
+    ):
         near = next((name for name in _LIKE_DOCUMENTS if name in task.fields), "")
         hint = f" There is a field '{near}': name it with documents." if near and not given else ""
         raise UserError(

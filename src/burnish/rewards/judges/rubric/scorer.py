@@ -161,8 +161,8 @@ class RubricScorer:
             for tier, total in found.tiers.items()
             if total.share is not None
         )
-        told = [*found.fired, *[f"not marked: {', '.join(found.missing)}"] * bool(found.missing)]
-        return Reward(self.name, found.score, parts=parts, reason="; ".join(told), **more)
+        notes = [*found.fired, *[f"not marked: {', '.join(found.missing)}"] * bool(found.missing)]
+        return Reward(self.name, found.score, parts=parts, reason="; ".join(notes), **more)
 
 
 def limit_words(text: str, most: int) -> tuple[str, int]:

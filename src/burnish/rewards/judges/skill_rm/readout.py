@@ -249,8 +249,10 @@ def _flags(key: str, value: Any) -> tuple[str, ...]:
 _SIDE = choice({"A": 1, "B": -1, "Tie": 0})
 _TEXT = Maybe(plain_text)
 _CALL = Table(Call, tool=plain_text, arguments=Maybe(_object, {}))
-_SEEN = Table(dict, open=True, criterion=_TEXT, observation=_TEXT, decision=_SIDE, resource=_TEXT)
-_PAIR = Table(
+_SEEN: Table[dict[str, Any]] = Table(
+    dict, open=True, criterion=_TEXT, observation=_TEXT, decision=_SIDE, resource=_TEXT
+)
+_PAIR: Table[dict[str, Any]] = Table(
     dict,
     verdict=_SIDE,
     rationale=_TEXT,
@@ -272,7 +274,7 @@ _COUNTS = rows(
         resource=_TEXT,
     )
 )
-_POINT = Table(
+_POINT: Table[dict[str, Any]] = Table(
     dict,
     score=Maybe(number(0, 1), None),
     rationale=_TEXT,
