@@ -129,16 +129,6 @@ def describe(error: BaseException) -> str:
     except BaseException:  # boundary: the text of a foreign exception is foreign code too
         text = "(its text cannot be read: str() of it raises)"
     line = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    place = _own_place(error)
-    return line[: MOST_DESCRIBED - len(place)] + place
-
-
-def _own_place(error: BaseException) -> str:
-    """` (my_rewards.py:18 in score)`: the innermost line of the user's own code.
-
-    An exception that a library raises is named by the line that called the library; one without
-    any such line by where it was raised.
-    """
     trace = error.__traceback__
     places: list[str] = []
     own: list[str] = []
@@ -151,7 +141,8 @@ def _own_place(error: BaseException) -> str:
         if not _is_library(code.co_filename):
             own.append(places[-1])
         trace = trace.tb_next
-    return (own or places or [""])[-1]
+    place = (own or places or [""])[-1]
+    return line[: MOST_DESCRIBED - len(place)] + place
 
 
 @functools.cache

@@ -136,19 +136,19 @@ def _row(row: Any, number: int, what: str) -> dict[str, Any]:
         str(key): None if (isinstance(value, float) and value != value) else value
         for key, value in row.items()
     }
-    _split_chat(plain)
-    return plain
-
-
-def _split_chat(row: dict[str, Any]) -> None:
-    """A chat that ends with an answer is its prompt and a demonstration; in place."""
+    # A chat that ends with an answer is its prompt and a demonstration; in place.
     for name in CHATS:
-        turns: Any = row.get(name)
-        if _is_chat(turns) and turns[-1].get("role") == "assistant" and "demonstration" not in row:
-            row[name], row["demonstration"] = list(turns[:-1]), turns[-1].get("content")
+        turns: Any = plain.get(name)
+        if (
+            _is_chat(turns)
+            and turns[-1].get("role") == "assistant"
+            and "demonstration" not in plain
+        ):
+            plain[name], plain["demonstration"] = list(turns[:-1]), turns[-1].get("content")
     for name in ("chosen", "rejected", *ANSWERS):
-        if _is_chat(row.get(name)) and len(row[name]) == 1:
-            row[name] = row[name][0].get("content")
+        if _is_chat(plain.get(name)) and len(plain[name]) == 1:
+            plain[name] = plain[name][0].get("content")
+    return plain
 
 
 def _is_chat(value: Any) -> bool:
@@ -234,7 +234,15 @@ def as_reward(given: Any) -> dict[str, Any]:
     if isinstance(given, Mapping):
         return dict(given)
     if isinstance(given, str):
-        return _named_reward(given)
+        kinds = _kinds(RewardConfig)
+        if given in kinds:
+            return {"kind": given}
+        if ":" in given:
+            return {"kind": "function", "path": given}
+        raise UserError(
+            f"rewards: no kind '{given}'; expected one of {', '.join(kinds)}, or the path of a function "
+            f"such as my_rewards.py:brief.{did_you_mean(given, kinds)}"
+        )
     if isinstance(given, Scorer) or callable(given):
         name = given.name if isinstance(given, Scorer) else object_name(given)
         return {"kind": "function", "name": name, "path": keep_object(given)}
@@ -247,18 +255,6 @@ def _no_reward(given: Any) -> UserError:
         given,
         "a function, a Scorer, a table, or a name such as numeric or my_rewards.py:brief, or a list "
         "of these",
-    )
-
-
-def _named_reward(name: str) -> dict[str, Any]:
-    kinds = _kinds(RewardConfig)
-    if name in kinds:
-        return {"kind": name}
-    if ":" in name:
-        return {"kind": "function", "path": name}
-    raise UserError(
-        f"rewards: no kind '{name}'; expected one of {', '.join(kinds)}, or the path of a function "
-        f"such as my_rewards.py:brief.{did_you_mean(name, kinds)}"
     )
 
 

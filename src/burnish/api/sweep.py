@@ -269,7 +269,22 @@ class Jobs:
                     yield self._start(self.pending.popleft())
                 yield from self._heard(self.said.get())
         finally:
-            self._stop_all()
+            # Interrupt what is under way and wait for it; who asks again kills it.
+            left = list(self.under_way.values())
+            deadline = time.monotonic() + GRACE_S
+            try:
+                for child in left:
+                    child.interrupt()
+                for child in left:
+                    child.process.wait(max(0.1, deadline - time.monotonic()))
+            except KeyboardInterrupt:
+                pass
+            finally:
+                for child in left:
+                    if child.process.is_alive:
+                        child.process.kill()
+                    refresh(child.state)
+                self.under_way.clear()
 
     def _count(self) -> str:
         count = len(self.pending) + len(self.under_way)
@@ -352,24 +367,6 @@ class Jobs:
         )
 
     # --- the end
-
-    def _stop_all(self) -> None:
-        """Interrupt what is under way and wait for it; who asks again kills it."""
-        left = list(self.under_way.values())
-        deadline = time.monotonic() + GRACE_S
-        try:
-            for child in left:
-                child.interrupt()
-            for child in left:
-                child.process.wait(max(0.1, deadline - time.monotonic()))
-        except KeyboardInterrupt:
-            pass
-        finally:
-            for child in left:
-                if child.process.is_alive:
-                    child.process.kill()
-                refresh(child.state)
-            self.under_way.clear()
 
 
 def parameters_of(model: str) -> int:

@@ -273,7 +273,16 @@ def print_comparison(both: RunComparison) -> None:
     say()
     if found.test is not None:
         _print_test(found.test)
-    _print_left_out(found)
+    for letter, ids in (("A", found.only_a), ("B", found.only_b)):
+        if ids:
+            say(f"left out  {len(ids)} that only {letter} answered: {_few(ids)}", style="yellow")
+    if found.unmarked:
+        named = []
+        for item in found.unmarked:
+            whys = {"A": item.why_a, "B": item.why_b}
+            told = ", ".join(f"{letter} {why}" for letter, why in whys.items() if why)
+            named.append(f"{item.id} ({told})")
+        say(f"left out  {len(named)} without a mark: {_few(named)}", style="yellow")
     _print_changed(found)
     _print_curves(both.a.curves, both.b.curves)
     say()
@@ -318,19 +327,6 @@ def _print_fourfold(test: PairedTest) -> None:
             f"right in  both {counts.both}, only A {counts.only_a}, only B {counts.only_b}, "
             f"neither {counts.neither}"
         )
-
-
-def _print_left_out(found: Comparison) -> None:
-    for letter, ids in (("A", found.only_a), ("B", found.only_b)):
-        if ids:
-            say(f"left out  {len(ids)} that only {letter} answered: {_few(ids)}", style="yellow")
-    if found.unmarked:
-        named = []
-        for item in found.unmarked:
-            whys = {"A": item.why_a, "B": item.why_b}
-            told = ", ".join(f"{letter} {why}" for letter, why in whys.items() if why)
-            named.append(f"{item.id} ({told})")
-        say(f"left out  {len(named)} without a mark: {_few(named)}", style="yellow")
 
 
 def _few(names: Sequence[str]) -> str:

@@ -48,7 +48,11 @@ def complete_models(incomplete: str) -> list[Item]:
     from burnish.lm.base import SHIPPED
 
     with suppress(OSError):
-        found = [(str(place), "folder") for place in _matching(incomplete) if _has_model(place)]
+        found = [
+            (str(place), "folder")
+            for place in _matching(incomplete)
+            if ((place / "config.json").is_file() or any(place.glob("*/config.json")))
+        ]
         return [*((name, "ships with burnish") for name in SHIPPED), *found]
     return []
 
@@ -92,8 +96,3 @@ def _matching(incomplete: str) -> list[Path]:
     folder = Path(incomplete) if incomplete.endswith("/") else Path(incomplete).parent
     found = sorted(place for place in folder.iterdir() if not place.name.startswith("."))
     return [place for place in found if str(place).startswith(incomplete)]
-
-
-def _has_model(place: Path) -> bool:
-    # A folder above models is shown too: a run's checkpoints lie two levels down.
-    return (place / "config.json").is_file() or any(place.glob("*/config.json"))

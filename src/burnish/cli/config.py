@@ -48,7 +48,13 @@ def config(
             emit_json(one._asdict())
         return 0
     for one in keys:
-        _print_key(one)
+        say(one.key, style="bold")
+        say(f"  {one.meaning}")
+        say(f"  type     {one.type}")
+        say(f"  default  {one.default or 'none: it must be given'}")
+        if one.kinds:
+            table = one.key.rpartition(".")[0]
+            say(f"  with     {table}.{one.tag} = {' or '.join(one.kinds)}")
     for section in tables:
         if len(tables) > 1:
             say()
@@ -59,16 +65,6 @@ def config(
             "One table: burnish config policy.    One key: burnish config steps    All: docs/config.md"
         )
     return 0
-
-
-def _print_key(key: Key) -> None:
-    say(key.key, style="bold")
-    say(f"  {key.meaning}")
-    say(f"  type     {key.type}")
-    say(f"  default  {key.default or 'none: it must be given'}")
-    if key.kinds:
-        table = key.key.rpartition(".")[0]
-        say(f"  with     {table}.{key.tag} = {' or '.join(key.kinds)}")
 
 
 def _print_section(section: Section) -> None:

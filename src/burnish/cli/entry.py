@@ -47,7 +47,24 @@ def main() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and give its exit code; writes to stdout and stderr."""
     try:
-        return _dispatch(arguments)
+        import typer
+
+        from burnish.cli.app import burnish_command
+        from burnish.cli.console import err, out
+
+        # A program that reads events (`--json`), such as a sweep, is what a run is for: without it, it ends.
+        ends = {"--help", "--print-config", "--json"}
+        out.goes_on = err.goes_on = bool(
+            arguments and arguments[0] in GOES_ON and not ends & {*arguments}
+        )
+        command = burnish_command()
+        try:
+            code = command.main(list(arguments), prog_name="burnish", standalone_mode=False)
+        except typer.Exit as stop:
+            return stop.exit_code
+        except typer.Abort:
+            raise KeyboardInterrupt from None
+        return code if isinstance(code, int) else 0
     except KeyboardInterrupt:
         _complain("stopped.")
         return INTERRUPTED
@@ -88,27 +105,6 @@ def _ended(line: str, code: int) -> int:
         sys.stderr.write(traceback.format_exc())
     _complain(line)
     return code
-
-
-def _dispatch(arguments: Sequence[str]) -> int:
-    import typer
-
-    from burnish.cli.app import burnish_command
-    from burnish.cli.console import err, out
-
-    # A program that reads events (`--json`), such as a sweep, is what a run is for: without it, it ends.
-    ends = {"--help", "--print-config", "--json"}
-    out.goes_on = err.goes_on = bool(
-        arguments and arguments[0] in GOES_ON and not ends & {*arguments}
-    )
-    command = burnish_command()
-    try:
-        code = command.main(list(arguments), prog_name="burnish", standalone_mode=False)
-    except typer.Exit as stop:
-        return stop.exit_code
-    except typer.Abort:
-        raise KeyboardInterrupt from None
-    return code if isinstance(code, int) else 0
 
 
 def _of_file(error: OSError) -> str:

@@ -106,13 +106,12 @@ def check_outside(judged: list[Judged]) -> int:
     if all(one.status in OUTSIDE for one in judged):
         which = f"all {len(judged)}" if failed_alike(judged) else "the first"
         raise JudgeError(f"no item got a verdict; {which} failed with: {judged[0].reason}")
-    if all(one.status in (*OUTSIDE, *UNREAD) or _is_unrated(one) for one in judged):
+    if all(
+        one.status in (*OUTSIDE, *UNREAD) or (one.status is Status.ABSTAIN and len(one.values) == 1)
+        for one in judged
+    ):
         raise JudgeError(_unread(judged))
     return 0
-
-
-def _is_unrated(one: Judged) -> bool:
-    return one.status is Status.ABSTAIN and len(one.values) == 1
 
 
 def _unread(judged: Sequence[Judged]) -> str:

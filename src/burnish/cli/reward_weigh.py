@@ -155,7 +155,23 @@ def print_weighed(weighed: Weighed) -> None:
     for method, title in TITLES.items():
         say()
         say(title, style="bold")
-        _print_method(weighed, method)
+        record = weighed.found.record()
+        if record["left_out"][method]:
+            say(_left_out(weighed, method), style="yellow")
+        has_unit, has_factors = method == "reference_frozen", method == "tri_factor"
+        titles = ["reward", "share", "agrees"]
+        titles += ["at clip"] if has_unit else []
+        factors = ("weakness", "risk", "redundancy")
+        titles += ["weight", "settles", *factors] if has_factors else []
+        table = table_of(*titles)
+        for name, row in record["methods"][method].items():
+            known = record["rewards"][name]
+            cells = [one_line(name), share(row["share"]), number(row["correlation"], 2)]
+            cells += [share(known["saturated"])] if has_unit else []
+            keys = ("weight", "settled", *factors) if has_factors else ()
+            cells += [number(known[key], 2) for key in keys]
+            table.add_row(*(Text(cell) for cell in cells))
+        out.print(table)
     _print_categories(weighed)
     for below in weighed.below:
         _print_below(below)
@@ -165,26 +181,6 @@ def print_weighed(weighed: Weighed) -> None:
         "settles: the weight if further steps were like the last.",
         style="bright_black",
     )
-
-
-def _print_method(weighed: Weighed, method: str) -> None:
-    record = weighed.found.record()
-    if record["left_out"][method]:
-        say(_left_out(weighed, method), style="yellow")
-    has_unit, has_factors = method == "reference_frozen", method == "tri_factor"
-    titles = ["reward", "share", "agrees"]
-    titles += ["at clip"] if has_unit else []
-    factors = ("weakness", "risk", "redundancy")
-    titles += ["weight", "settles", *factors] if has_factors else []
-    table = table_of(*titles)
-    for name, row in record["methods"][method].items():
-        known = record["rewards"][name]
-        cells = [one_line(name), share(row["share"]), number(row["correlation"], 2)]
-        cells += [share(known["saturated"])] if has_unit else []
-        keys = ("weight", "settled", *factors) if has_factors else ()
-        cells += [number(known[key], 2) for key in keys]
-        table.add_row(*(Text(cell) for cell in cells))
-    out.print(table)
 
 
 def _left_out(weighed: Weighed, method: str) -> str:

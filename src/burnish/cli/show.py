@@ -96,7 +96,13 @@ def show(
         elif worst or best or failed:
             _check_split(store, split)
             lists = _lists(store, step, split, worst=worst, best=best, failed=failed)
-            _show_lists(store, lists, as_json=as_json)
+            for title, samples in lists.items():
+                if as_json:
+                    _emit(store, samples)
+                elif samples:
+                    print_list(store, title, samples)
+                else:
+                    say(f"{title}: none")
         elif step is not None or split:
             _check_split(store, split)
             _show_step(store, step, split, as_json=as_json)
@@ -160,16 +166,6 @@ def _lists(
     return lists
 
 
-def _show_lists(store: RunStore, lists: dict[str, list[StoredSample]], *, as_json: bool) -> None:
-    for title, samples in lists.items():
-        if as_json:
-            _emit(store, samples)
-        elif samples:
-            print_list(store, title, samples)
-        else:
-            say(f"{title}: none")
-
-
 def _check_split(store: RunStore, split: str) -> None:
     known = store.summary().samples
     if split and split not in known:
@@ -208,7 +204,14 @@ def print_summary(store: RunStore) -> None:
         say(f"now       {which}{at}: {one_line(doing)} ({process.time[11:19]} UTC)")
     if line := end_line(summary.end):
         say(_filled("reason", line.split(), " "), style="yellow")
-    _print_settings(store)
+    about = store.about
+    values = [(key, setting(about, key)) for key in HIGHLIGHTS]
+    if setting(about, "rollout.max_tokens") == 0:  # no answer was sampled
+        values = [(key, value) for key, value in values if not key.startswith("rollout.")]
+    shown = [f"{key}={value}" for key, value in values if value is not None]
+    say(_filled("recipe", [about.recipe, *shown]))
+    if words := chosen(about):
+        say(_filled("changed", [f"{key}={value}" for key, value in words]), style="cyan")
     statuses = ", ".join(f"{name} {n}" for name, n in summary.statuses.items())
     splits = ", ".join(f"{name} {n}" for name, n in summary.samples.items())
     say(f"samples   {splits or 'none'}")
@@ -251,17 +254,6 @@ def summary_record(store: RunStore) -> dict[str, Any]:
         ],
         "metrics": {name: points[-1].value for name, points in store.metrics().items()},
     }
-
-
-def _print_settings(store: RunStore) -> None:
-    about = store.about
-    values = [(key, setting(about, key)) for key in HIGHLIGHTS]
-    if setting(about, "rollout.max_tokens") == 0:  # no answer was sampled
-        values = [(key, value) for key, value in values if not key.startswith("rollout.")]
-    shown = [f"{key}={value}" for key, value in values if value is not None]
-    say(_filled("recipe", [about.recipe, *shown]))
-    if words := chosen(about):
-        say(_filled("changed", [f"{key}={value}" for key, value in words]), style="cyan")
 
 
 def chosen(about: Manifest) -> list[tuple[str, Any]]:

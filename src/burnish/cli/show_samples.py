@@ -55,7 +55,16 @@ def print_step(store: RunStore, step: int, samples: Sequence[StoredSample]) -> N
     for group in groups.values():
         say()
         print_group(store, group)
-    _print_failures(samples)
+    reasons = Counter(
+        f"{reward.name}: {reward.status.value}: {one_line(reward.reason)}"
+        for sample in samples
+        for reward in (sample.reward.parts or (sample.reward,))
+        if reward.value is None
+    )
+    if reasons:
+        say()
+    for reason, count in reasons.most_common(FAILURES):
+        say(f"no value x {count}  {reason}", style="yellow")
     say()
     say(f"one answer whole: burnish show {store.folder} --sample {store.names(samples[:1])[0]}")
 
@@ -63,7 +72,9 @@ def print_step(store: RunStore, step: int, samples: Sequence[StoredSample]) -> N
 def print_group(store: RunStore, group: Sequence[StoredSample]) -> None:
     """One prompt and its answers."""
     head = Text()
-    if is_game := any(_is_role(sample) for sample in group):
+    if is_game := any(
+        (sample.trajectory.role != "policy" and not is_given(sample)) for sample in group
+    ):
         head.append(f"{one_line(group[0].trajectory.role)}  ", style="bold")
     head.append("prompt ", style="bright_black")
     prompt = one_line(group[0].task.prompt)
@@ -108,10 +119,6 @@ def _why_paid(reward: Reward) -> list[str]:
             found.append(f"{part_text(part)}{why}")
     measured = ", ".join(part_text(part) for part in reward.parts if not part.weight)
     return [*found, f"measured: {measured}"] if measured else found
-
-
-def _is_role(sample: StoredSample) -> bool:
-    return sample.trajectory.role != "policy" and not is_given(sample)
 
 
 def _ends(text: str, most: int) -> str:
@@ -220,19 +227,6 @@ def _numbers(store: RunStore, step: int) -> str:
         ("length", number(metrics.get(LENGTH), 1)),
     ]
     return "  ".join(f"{name} {text}" for name, text in shown if text != "-")
-
-
-def _print_failures(samples: Sequence[StoredSample]) -> None:
-    reasons = Counter(
-        f"{reward.name}: {reward.status.value}: {one_line(reward.reason)}"
-        for sample in samples
-        for reward in (sample.reward.parts or (sample.reward,))
-        if reward.value is None
-    )
-    if reasons:
-        say()
-    for reason, count in reasons.most_common(FAILURES):
-        say(f"no value x {count}  {reason}", style="yellow")
 
 
 def _table(store: RunStore, samples: Sequence[StoredSample], *, with_prompt: bool = False) -> Table:

@@ -72,7 +72,22 @@ def show(
 
     as_word("--mode", mode, [str(one) for one in Mode])
     if not place:
-        _list_shipped(as_json=as_json)
+        from burnish.rewards.judges.skill_rm.package import load_skill, shipped_skills
+
+        for name in shipped_skills():
+            skill = load_skill(name)
+            if as_json:
+                row = {"name": name, "description": skill.description, "hash": skill.hash}
+                emit_json(row | {"resources": [entry.id for entry in skill.resources]})
+                continue
+            say(name, "bold")
+            say(f"  {' '.join(skill.description.split())}")
+            say(f"  {', '.join(entry.id for entry in skill.resources)}", "bright_black")
+        if not as_json:
+            say()
+            say(
+                "See one whole: burnish skill show NAME. Judge with it: burnish judge FILE --with skill_rm --model MODEL."
+            )
     else:
         _show_skill(place, Mode(mode), as_json=as_json)
     return 0
@@ -100,25 +115,6 @@ def _show_skill(place: str, mode: Mode, *, as_json: bool) -> None:
     hidden = len(whole.resources) - len(seen.resources)
     if hidden:
         say(f"{hidden} resource(s) are not visible in {mode} mode.", "yellow")
-
-
-def _list_shipped(*, as_json: bool) -> None:
-    from burnish.rewards.judges.skill_rm.package import load_skill, shipped_skills
-
-    for name in shipped_skills():
-        skill = load_skill(name)
-        if as_json:
-            row = {"name": name, "description": skill.description, "hash": skill.hash}
-            emit_json(row | {"resources": [entry.id for entry in skill.resources]})
-            continue
-        say(name, "bold")
-        say(f"  {' '.join(skill.description.split())}")
-        say(f"  {', '.join(entry.id for entry in skill.resources)}", "bright_black")
-    if not as_json:
-        say()
-        say(
-            "See one whole: burnish skill show NAME. Judge with it: burnish judge FILE --with skill_rm --model MODEL."
-        )
 
 
 def _resources(skill: SkillPackage) -> Table:

@@ -192,7 +192,18 @@ async def _work(
         judge = _checker(find_function(check, "check", Path())) if check else None
         players = LMRoles(model, check=judge)
     if files is None:
-        files = await _draft(players, pool, new)
+        from burnish.agents.trace2skill import Refused
+        from burnish.rewards.judges.skill_rm.package import MANUAL
+
+        if not hasattr(players, "draft"):
+            raise UserError("--new needs roles that can draft; give --skill FOLDER instead.")
+        tasks = list(dict.fromkeys(one.instruction for one in pool.all))[:8]
+        text = await players.draft(
+            tasks, new, f"Guide for tasks such as: {tasks[0][:200]}" if tasks else new
+        )
+        if isinstance(text, Refused):
+            raise UserError(f"no draft of '{new}': {text.reason}.")
+        files = {MANUAL: text}
     progress = _Progress(quiet=quiet)
     try:
         return await distil(pool, files, players, settings, progress=progress)
@@ -211,21 +222,6 @@ def _checker(function: Any) -> Any:
         return value
 
     return checked
-
-
-async def _draft(players: Any, pool: Pool, name: str) -> Mapping[str, str]:
-    from burnish.agents.trace2skill import Refused
-    from burnish.rewards.judges.skill_rm.package import MANUAL
-
-    if not hasattr(players, "draft"):
-        raise UserError("--new needs roles that can draft; give --skill FOLDER instead.")
-    tasks = list(dict.fromkeys(one.instruction for one in pool.all))[:8]
-    text = await players.draft(
-        tasks, name, f"Guide for tasks such as: {tasks[0][:200]}" if tasks else name
-    )
-    if isinstance(text, Refused):
-        raise UserError(f"no draft of '{name}': {text.reason}.")
-    return {MANUAL: text}
 
 
 class _Progress:

@@ -195,20 +195,17 @@ def _show(plan: SweepPlan, events: Iterator[SweepEvent], *, as_json: bool) -> No
             live.update(_runs_table(plan), refresh=True)
     else:
         for event in events:
-            _print_event(event)
-
-
-def _print_event(event: SweepEvent) -> None:
-    if event.state is None:
-        say(event.text)
-    elif event.kind != "progress":
-        state = event.state
-        scores = f", held out {_scores(state)}" if state.before is not None else ""
-        reason = f": {one_line(state.reason)}" if state.reason else ""
-        what = f"{event.kind:<11} {state.run.name}  {one_line(state.label)}"
-        say(
-            f"{what}{scores if event.kind != 'started' else ''}{reason}", STYLES.get(event.kind, "")
-        )
+            if event.state is None:
+                say(event.text)
+            elif event.kind != "progress":
+                state = event.state
+                scores = f", held out {_scores(state)}" if state.before is not None else ""
+                reason = f": {one_line(state.reason)}" if state.reason else ""
+                what = f"{event.kind:<11} {state.run.name}  {one_line(state.label)}"
+                say(
+                    f"{what}{scores if event.kind != 'started' else ''}{reason}",
+                    STYLES.get(event.kind, ""),
+                )
 
 
 def _runs_table(plan: SweepPlan, most: int = 0) -> Table:

@@ -41,7 +41,15 @@ def hint(name: str, value: str = "", *, in_python: bool = False) -> str:
     peer = settings().get(name)
     if peer is None:
         return ""
-    ours = _with_value(peer, value)
+    key, _, _ = peer.words.partition("=")
+    is_same = (
+        value
+        and peer.words != NONE
+        and not peer.differs
+        and " " not in peer.words
+        and "[" not in peer.words
+    )
+    ours = f"{key}={value}" if is_same else peer.words
     if in_python and ours != NONE:
         ours = peer.python or as_arguments(ours)
     more = f" ({peer.differs})" if peer.differs else ""
@@ -57,18 +65,6 @@ def home(name: str, homes: Sequence[str]) -> str:
     peer = settings().get(name)
     key = peer.words.partition("=")[0] if peer else ""
     return key if key in homes else ""
-
-
-def _with_value(peer: Peer, value: str) -> str:
-    key, _, _ = peer.words.partition("=")
-    is_same = (
-        value
-        and peer.words != NONE
-        and not peer.differs
-        and " " not in peer.words
-        and "[" not in peer.words
-    )
-    return f"{key}={value}" if is_same else peer.words
 
 
 @functools.cache

@@ -76,7 +76,18 @@ class Resolver:
                 self.value(shape.item, item, NODEFAULT, f"{path}.{index}", item.origin)
                 for index, item in enumerate(given.value)
             ]
-        return self._leaf(annotation, given, default, path)
+        plain = _as_number(given.plain(), annotation)
+        origin = given.latest()
+        self.origins.update(dict.fromkeys(flatten(plain, path), origin.label))
+        try:
+            msgspec.convert(plain, annotation)
+        except (msgspec.ValidationError, OverflowError):  # a whole number that no float holds
+            self.problems.append(_mismatch(annotation, plain, path, origin))
+        else:
+            wanted = _wanted_instead(annotation, plain, default)
+            if wanted:
+                self.problems.append(f"{origin}: {path} is {_shown(plain)}; expected {wanted}.")
+        return plain
 
     def _opened(self, given: Given, annotation: Any, shape: shapes.Shape, path: str) -> Given:
         """A bare word as the table or the list that it stands for; everything else as it is."""
@@ -171,20 +182,6 @@ class Resolver:
             return None
         plain = to_plain(default)
         self.origins.update(dict.fromkeys(flatten(plain, path), DEFAULT))
-        return plain
-
-    def _leaf(self, annotation: Any, given: Given, default: Any, path: str) -> Any:
-        plain = _as_number(given.plain(), annotation)
-        origin = given.latest()
-        self.origins.update(dict.fromkeys(flatten(plain, path), origin.label))
-        try:
-            msgspec.convert(plain, annotation)
-        except (msgspec.ValidationError, OverflowError):  # a whole number that no float holds
-            self.problems.append(_mismatch(annotation, plain, path, origin))
-        else:
-            wanted = _wanted_instead(annotation, plain, default)
-            if wanted:
-                self.problems.append(f"{origin}: {path} is {_shown(plain)}; expected {wanted}.")
         return plain
 
     def _unknown(

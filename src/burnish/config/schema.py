@@ -351,13 +351,6 @@ class Config(Section, frozen=True):
             raise ArgumentError(
                 f"stages: got the names {', '.join(names)}, expected different ones"
             )
-        self._check_sampler()
-
-    def stage_steps(self, stage: Stage) -> int:
-        """How many steps a stage has."""
-        return max(1, in_steps(stage.steps, self.steps))
-
-    def _check_sampler(self) -> None:
         if not isinstance(self.sampler, Remote):
             return
         if not self.rollout.is_sampled:
@@ -372,6 +365,10 @@ class Config(Section, frozen=True):
                 f"with sampler.update_every = {self.sampler.update_every} the server's weights lag "
                 "by that many updates"
             )
+
+    def stage_steps(self, stage: Stage) -> int:
+        """How many steps a stage has."""
+        return max(1, in_steps(stage.steps, self.steps))
 
 
 FREE = (
