@@ -366,8 +366,6 @@ class Jobs:
             f"run needs about {total / 2**30:.1f} GiB, {available / 2**30:.1f} GiB of {where} are free",
         )
 
-    # --- the end
-
 
 def parameters_of(model: str) -> int:
     """About how many parameters a model has: two bytes each in its files at least."""

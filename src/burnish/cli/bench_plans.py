@@ -53,7 +53,8 @@ def run_plans(asked: Asked, items: list[Item], data: Path | None) -> int:
             emit_json(told)
         else:
             _print(bench, "by the data's needs", score)
-            _print_path(asked.out)
+            if asked.out is not None:
+                say(f"results         {one_line(str(asked.out))}")
         return 0
 
     def answering(model: JudgeModel) -> Answering:
@@ -88,11 +89,6 @@ async def _by_needs(items: list[Item], out: Path | None) -> list[Judged]:
         return await judge_items(
             atp_scorer(), items, judge="needs", bench="atp", oracle=True, file=file
         )
-
-
-def _print_path(path: Path | None) -> None:
-    if path is not None:
-        say(f"results         {one_line(str(path))}")
 
 
 def _print(bench: Benchmark, name: str, found: PlanScore) -> None:

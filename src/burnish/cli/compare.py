@@ -209,7 +209,16 @@ def print_columns(columns: Mapping[str, Sequence[str]], *, bold: int = -1) -> No
         while rest and (len(shown) == 1 or width + 2 + _least_width(*rest[0]) <= out.width):
             width += 2 + _least_width(*rest[0])
             shown.append(rest.pop(0))
-        for (title, _), size in zip(shown, _widths(shown), strict=True):
+        # How wide each column is: as its longest text, and the widest give way where room is
+        # short.
+        least = [_least_width(*column) for column in shown]
+        widths = [max(map(len, (title, *cells))) for title, cells in shown]
+        while sum(widths) + 2 * (len(widths) - 1) > out.width:
+            room = [width - low for width, low in zip(widths, least, strict=True)]
+            if max(room) <= 0:
+                break
+            widths[room.index(max(room))] -= 1
+        for (title, _), size in zip(shown, widths, strict=True):
             table.add_column(title, overflow="fold", width=size)
         for row in range(len(names)):
             style = "bold" if row == bold else ""
@@ -217,18 +226,6 @@ def print_columns(columns: Mapping[str, Sequence[str]], *, bold: int = -1) -> No
         out.print(table)
         if rest:
             say()
-
-
-def _widths(columns: Sequence[tuple[str, Sequence[str]]]) -> list[int]:
-    """How wide each column is: as its longest text, and the widest give way where room is short."""
-    least = [_least_width(*column) for column in columns]
-    widths = [max(map(len, (title, *cells))) for title, cells in columns]
-    while sum(widths) + 2 * (len(widths) - 1) > out.width:
-        room = [width - low for width, low in zip(widths, least, strict=True)]
-        if max(room) <= 0:
-            break
-        widths[room.index(max(room))] -= 1
-    return widths
 
 
 def _least_width(title: str, cells: Sequence[str]) -> int:

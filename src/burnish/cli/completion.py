@@ -51,7 +51,8 @@ def complete_models(incomplete: str) -> list[Item]:
         found = [
             (str(place), "folder")
             for place in _matching(incomplete)
-            if ((place / "config.json").is_file() or any(place.glob("*/config.json")))
+            # A folder above models is shown too: a run's checkpoints lie two levels down.
+            if (place / "config.json").is_file() or any(place.glob("*/config.json"))
         ]
         return [*((name, "ships with burnish") for name in SHIPPED), *found]
     return []

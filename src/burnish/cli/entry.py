@@ -85,7 +85,16 @@ def run(arguments: Sequence[str]) -> int:
         # known by their `format_message`. A full GPU is told by errors of torch's. Any file that was
         # typed may not be there, and any disk be full. All else is a bug and keeps its traceback.
         if isinstance(error, OSError) and (error.filename or error.errno in FULL):
-            return _ended(_of_file(error), STOPPED if error.errno in FULL else USER)
+            if not error.filename:
+                # What stdout still holds has nowhere to go, and Python would try once more at its end.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            name = str(error.filename or "the output")
+            shown = name if len(name) <= 200 else f"{name[:40]}... ({len(name)} characters)"
+            more = "; free some space or write elsewhere" if error.errno in FULL else ""
+            return _ended(
+                f"{shown} cannot be used: {error.strerror}{more}.",
+                STOPPED if error.errno in FULL else USER,
+            )
         if hasattr(error, "format_message"):
             if str(error.format_message()):  # empty where a bare command has shown its help
                 _complain(_usage(error, arguments))
@@ -105,16 +114,6 @@ def _ended(line: str, code: int) -> int:
         sys.stderr.write(traceback.format_exc())
     _complain(line)
     return code
-
-
-def _of_file(error: OSError) -> str:
-    if not error.filename:
-        # What stdout still holds has nowhere to go, and Python would try once more at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    name = str(error.filename or "the output")
-    shown = name if len(name) <= 200 else f"{name[:40]}... ({len(name)} characters)"
-    more = "; free some space or write elsewhere" if error.errno in FULL else ""
-    return f"{shown} cannot be used: {error.strerror}{more}."
 
 
 def _usage(error: Any, arguments: Sequence[str]) -> str:

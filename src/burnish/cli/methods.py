@@ -57,7 +57,9 @@ def methods(
       burnish methods gd2po
     """
     known = _ordered(all_recipes())
-    others = {one: path for one, path in _cards().items() if one not in known}
+    folder = card_folder()
+    paths = sorted(folder.glob("*.md")) if folder else []
+    others = {path.stem: path for path in paths if path.stem not in known}
     if name and name not in known and name not in others:
         hint = did_you_mean(name, [*known, *others])
         raise UserError(
@@ -81,7 +83,10 @@ def methods(
     width = max(len(card.name) for card in cards)
     for card in cards:
         room = COLUMNS - width - 2
-        text = one_line(shortened(_without_name(card), LINES * room))
+        # The description less a title that repeats the name: `Dr.GRPO: no division ...`.
+        title, mark, rest = card.description.partition(": ")
+        is_name = re.sub(r"\W|_", "", title).lower() == card.name.replace("_", "")
+        text = one_line(shortened(rest if mark and is_name else card.description, LINES * room))
         first, *more = textwrap.wrap(text, room) or [""]
         out.print(Text.assemble((card.name.ljust(width), "bold"), "  ", first), soft_wrap=True)
         for line in more:
@@ -98,11 +103,6 @@ def methods(
     say("See what it does before training: burnish try NAME")
     say("Train it: burnish train NAME")
     return 0
-
-
-def _cards() -> dict[str, Path]:
-    folder = card_folder()
-    return {path.stem: path for path in sorted(folder.glob("*.md"))} if folder else {}
 
 
 def _title(path: Path) -> str:
@@ -166,13 +166,6 @@ def _fold(table: Any, width: int) -> None:
     for column, room, more in zip(table.columns, longest, wanted, strict=True):
         share = more if sum(wanted) <= rest else rest * more // max(1, sum(wanted))
         column.width = room + share
-
-
-def _without_name(card: RecipeCard) -> str:
-    """The description less a title that repeats the name: `Dr.GRPO: no division ...`."""
-    title, mark, rest = card.description.partition(": ")
-    is_name = re.sub(r"\W|_", "", title).lower() == card.name.replace("_", "")
-    return rest if mark and is_name else card.description
 
 
 def shortened(text: str, limit: int) -> str:

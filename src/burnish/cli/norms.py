@@ -62,15 +62,6 @@ def norms(
         return 0
     gap = found.gap
     say(f"{found.model}, {gap.tokens} tokens", style="bold")
-    _print_layers(gap)
-    _print_ratios(gap)
-    say(gap.line(), style="yellow" if gap.is_wide else "green")
-    if picture is not None:
-        say(f"drawn in {picture}", style="bright_black")
-    return 0
-
-
-def _print_layers(gap: NormGap) -> None:
     table = Table(box=None, pad_edge=False)
     for title in ("", "mean", "x inputs", "first token", "others", "largest"):
         table.add_column(title, justify="right" if title else "left")
@@ -81,6 +72,11 @@ def _print_layers(gap: NormGap) -> None:
     for name, one in rows:
         table.add_row(name, *_cells(one, gap.embedding.mean))
     out.print(table)
+    _print_ratios(gap)
+    say(gap.line(), style="yellow" if gap.is_wide else "green")
+    if picture is not None:
+        say(f"drawn in {picture}", style="bright_black")
+    return 0
 
 
 def _cells(one: Lengths, inputs: float) -> list[str]:

@@ -19,7 +19,7 @@ from burnish.errors import UserError, did_you_mean
 from burnish.store import RunStore, find_run
 
 if TYPE_CHECKING:
-    from burnish.bench.weigh_rewards import Below, Recorded, Weighed
+    from burnish.bench.weigh_rewards import Recorded, Weighed
 
 
 TITLES = {
@@ -174,7 +174,15 @@ def print_weighed(weighed: Weighed) -> None:
         out.print(table)
     _print_categories(weighed)
     for below in weighed.below:
-        _print_below(below)
+        say()
+        head = f"{one_line(below.reward)} below {below.threshold:g}: {below.answers} of {below.of} answers"
+        say(head, style="bold")
+        for cause in below.causes:
+            line = Text(f"  {cause.answers} x  {one_line(cause.reason)}  ")
+            line.append(one_line(cause.sample), style="bright_black")
+            out.print(line, soft_wrap=True)
+        if below.silent:
+            say(f"  {below.silent} x  (the reward gives no reason)", style="bright_black")
     say()
     say(
         "share: of the advantage, by mean size; agrees: correlation with it inside the groups; "
@@ -207,17 +215,3 @@ def _print_categories(weighed: Weighed) -> None:
         cells = [one_line(label) or "(none)", *(share(value) for value in by_method.values())]
         table.add_row(*(Text(cell) for cell in cells))
     out.print(table)
-
-
-def _print_below(below: Below) -> None:
-    say()
-    head = (
-        f"{one_line(below.reward)} below {below.threshold:g}: {below.answers} of {below.of} answers"
-    )
-    say(head, style="bold")
-    for cause in below.causes:
-        line = Text(f"  {cause.answers} x  {one_line(cause.reason)}  ")
-        line.append(one_line(cause.sample), style="bright_black")
-        out.print(line, soft_wrap=True)
-    if below.silent:
-        say(f"  {below.silent} x  (the reward gives no reason)", style="bright_black")

@@ -95,7 +95,21 @@ def show(
                 print_sample(store, found)
         elif worst or best or failed:
             _check_split(store, split)
-            lists = _lists(store, step, split, worst=worst, best=best, failed=failed)
+
+            def candidates(**more: Any) -> Iterator[StoredSample]:
+                return store.samples(step=step, split=split or None, **more)
+
+            def value(sample: StoredSample) -> float:
+                return sample.reward.value if sample.reward.value is not None else 0.0
+
+            lists: dict[str, list[StoredSample]] = {}
+            if worst:
+                lists["lowest rewards"] = heapq.nsmallest(worst, candidates(status="ok"), value)
+            if best:
+                lists["highest rewards"] = heapq.nlargest(best, candidates(status="ok"), value)
+            if failed:
+                without = (s for s in candidates() if s.reward.value is None)
+                lists["rewards without a value"] = list(itertools.islice(without, failed))
             for title, samples in lists.items():
                 if as_json:
                     _emit(store, samples)
@@ -144,26 +158,6 @@ def _show_step(store: RunStore, step: int | None, split: str, *, as_json: bool) 
         _emit(store, samples)
     else:
         print_step(store, step, samples)
-
-
-def _lists(
-    store: RunStore, step: int | None, split: str, *, worst: int, best: int, failed: int
-) -> dict[str, list[StoredSample]]:
-    def candidates(**more: Any) -> Iterator[StoredSample]:
-        return store.samples(step=step, split=split or None, **more)
-
-    def value(sample: StoredSample) -> float:
-        return sample.reward.value if sample.reward.value is not None else 0.0
-
-    lists: dict[str, list[StoredSample]] = {}
-    if worst:
-        lists["lowest rewards"] = heapq.nsmallest(worst, candidates(status="ok"), value)
-    if best:
-        lists["highest rewards"] = heapq.nlargest(best, candidates(status="ok"), value)
-    if failed:
-        without = (s for s in candidates() if s.reward.value is None)
-        lists["rewards without a value"] = list(itertools.islice(without, failed))
-    return lists
 
 
 def _check_split(store: RunStore, split: str) -> None:
@@ -219,7 +213,16 @@ def print_summary(store: RunStore) -> None:
     if raised := raised_line(store):
         say(_filled("raised", raised.split(), " "), style="yellow")
     _print_held_out(store)
-    _print_cut(store)
+    points = store.metrics(CUT).get(CUT, [])[-LATE:]
+    shares = [point.value for point in points if point.value is not None]
+    cut = sum(shares) / len(shares) if shares else 0.0
+    limit, turn, kind = (
+        setting(store.about, f"rollout.{key}") for key in ("max_tokens", "turn_tokens", "kind")
+    )
+    if cut > CUT_SHARE and isinstance(limit, int) and limit:
+        turn = turn if isinstance(turn, int) else 0
+        text = cut_text(cut, limit, turn, is_program=kind == "agent")
+        say(f"cut       {text}", style="yellow")
     say()
     print_curves(curves_of(store))
     _print_agreement(store)
@@ -324,19 +327,6 @@ def _agreement(values: Mapping[str, float | None], first: str, second: str) -> s
     )
     shown = "-" if corr is None else f"{corr:+.2f}"
     return f"{shown} / {'-' if conflict is None else f'{conflict:.0%}'}"
-
-
-def _print_cut(store: RunStore) -> None:
-    points = store.metrics(CUT).get(CUT, [])[-LATE:]
-    shares = [point.value for point in points if point.value is not None]
-    cut = sum(shares) / len(shares) if shares else 0.0
-    limit, turn, kind = (
-        setting(store.about, f"rollout.{key}") for key in ("max_tokens", "turn_tokens", "kind")
-    )
-    if cut > CUT_SHARE and isinstance(limit, int) and limit:
-        turn = turn if isinstance(turn, int) else 0
-        text = cut_text(cut, limit, turn, is_program=kind == "agent")
-        say(f"cut       {text}", style="yellow")
 
 
 def _print_last_step(store: RunStore) -> None:

@@ -73,7 +73,7 @@ def print_group(store: RunStore, group: Sequence[StoredSample]) -> None:
     """One prompt and its answers."""
     head = Text()
     if is_game := any(
-        (sample.trajectory.role != "policy" and not is_given(sample)) for sample in group
+        sample.trajectory.role != "policy" and not is_given(sample) for sample in group
     ):
         head.append(f"{one_line(group[0].trajectory.role)}  ", style="bold")
     head.append("prompt ", style="bright_black")
@@ -106,19 +106,17 @@ def _print_lines(store: RunStore, group: Sequence[StoredSample], *, is_game: boo
         line.append("  ").append(_answer(sample))
         out.print(line, no_wrap=True, overflow="ellipsis")
         notes = [] if finish is Finish.STOP else [f"ended by {finish.value}"]
-        if why := "; ".join([*_why_paid(sample.reward), *notes]):
+        # Rewarded parts with their reasons, then those of weight 0, which are only measured.
+        reward = sample.reward
+        found = []
+        for part in reward.parts or (reward,):
+            if part.weight and (part.reason or _says_more(reward)):
+                why = f": {_ends(one_line(part.reason), REASON)}" if part.reason else ""
+                found.append(f"{part_text(part)}{why}")
+        if measured := ", ".join(part_text(part) for part in reward.parts if not part.weight):
+            found.append(f"measured: {measured}")
+        if why := "; ".join([*found, *notes]):
             out.print(Padding(Text(why, style="bright_black"), (0, 0, 0, 2), expand=False))
-
-
-def _why_paid(reward: Reward) -> list[str]:
-    """Rewarded parts with their reasons, then those of weight 0, which are only measured."""
-    found = []
-    for part in reward.parts or (reward,):
-        if part.weight and (part.reason or _says_more(reward)):
-            why = f": {_ends(one_line(part.reason), REASON)}" if part.reason else ""
-            found.append(f"{part_text(part)}{why}")
-    measured = ", ".join(part_text(part) for part in reward.parts if not part.weight)
-    return [*found, f"measured: {measured}"] if measured else found
 
 
 def _ends(text: str, most: int) -> str:

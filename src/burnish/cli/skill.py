@@ -14,7 +14,6 @@ from burnish.cli.console import complain, emit_json, one_line, out, say
 from burnish.cli.shared_options import AsJson
 
 if TYPE_CHECKING:
-    from burnish.rewards.judges.skill_rm.package import SkillPackage
     from burnish.rewards.judges.skill_rm.verifiers import Mode
 
 
@@ -111,17 +110,10 @@ def _show_skill(place: str, mode: Mode, *, as_json: bool) -> None:
         return
     say(seen.procedure)
     say()
-    out.print(_resources(seen))
-    hidden = len(whole.resources) - len(seen.resources)
-    if hidden:
-        say(f"{hidden} resource(s) are not visible in {mode} mode.", "yellow")
-
-
-def _resources(skill: SkillPackage) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1))
     for column in ("resource", "type", "gives away", "from mode", "impact", "cost", "what"):
         table.add_column(column, overflow="fold")
-    for entry in skill.resources:
+    for entry in seen.resources:
         words = (
             entry.id,
             entry.type,
@@ -132,4 +124,7 @@ def _resources(skill: SkillPackage) -> Table:
             entry.description,
         )
         table.add_row(*(Text(one_line(word)) for word in words))
-    return table
+    out.print(table)
+    hidden = len(whole.resources) - len(seen.resources)
+    if hidden:
+        say(f"{hidden} resource(s) are not visible in {mode} mode.", "yellow")
