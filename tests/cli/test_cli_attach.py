@@ -42,7 +42,7 @@ def test_what_is_no_image_is_named(typed, here, model):
     lines = {
         "note.txt": "no image or sound",
         "gone.png": "does not exist",
-        "cut.png": "cannot be decoded",
+        "cut.png": "cut off or damaged",
     }
     for name, line in lines.items():
         done = typed("generate", model, "What?", "--attach", name)

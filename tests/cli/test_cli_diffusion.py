@@ -55,7 +55,7 @@ def test_decoding_is_changed_by_words(capsys, model):
     assert "steps: got 'fast'" in err
     code, _, err = said(capsys, "generate", "tiny", "Hi", "--decoding", "steps=2")
     assert code == 2
-    assert "writes from left to right" in err
+    assert "expected it for masked diffusion models alone" in err
 
 
 def test_the_variance_report_names_a_sampler(capsys, model, tmp_path):

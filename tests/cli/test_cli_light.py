@@ -118,7 +118,7 @@ def test_a_judge_in_this_process_without_torch_names_what_to_install(tmp_path):
     rows.write_text('{"prompt": "p", "response": "r"}\n')
     done = without_torch("judge", rows, "--model", "tiny")
     assert done.returncode == 2
-    assert "model 'tiny' needs the package 'torch', which is not installed" in done.stderr
+    assert "model 'tiny' needs 'torch', which is not installed" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -46,7 +46,7 @@ class _About(msgspec.Struct):
     """What a file says beside z; numbers may be texts, as safetensors keeps them."""
 
     sr: Annotated[int, Meta(ge=1, le=10_000_000)]
-    frame_rate: Annotated[float, Meta(gt=0)]
+    frame_rate: Annotated[float, Meta(gt=0.0)]
     bottleneck: str
     samples: Annotated[int, Meta(ge=1, le=1 << 50)]
     tokenizer: str = ""

@@ -170,9 +170,6 @@ async def _play(
 def tokenizer_for(model: str) -> ModelTokenizer:
     """The model's own tokenizer where its folder is at hand, else one token a byte."""
     try:
-        from burnish.lm.folder import find_folder
-        from burnish.lm.media_model import has_processor
-        from burnish.lm.media_processor import MediaProcessor
         from burnish.lm.new_model import write_byte_tokenizer
         from burnish.lm.tokenizer import PROCESSOR_FILES, Tokenizer
     except ModuleNotFoundError as error:
@@ -183,6 +180,8 @@ def tokenizer_for(model: str) -> ModelTokenizer:
     bare = model.removeprefix(VISUAL)
     folder: Path | None = None
     if model == f"{VISUAL}tiny":
+        from burnish.lm.folder import find_folder
+
         folder = find_folder(model)
     elif bare == "smollm2":  # the cache of the embedded model where it was converted before
         made = [one for one in cache_folder().glob("smollm2*") if "-diffusion-" not in one.name]
@@ -191,9 +190,12 @@ def tokenizer_for(model: str) -> ModelTokenizer:
     elif model != "tiny":
         folder = Path(model)
     if folder is not None:
-        is_media = any((folder / name).is_file() for name in PROCESSOR_FILES)
-        reads = is_media and has_processor(folder)
-        media = MediaProcessor.from_folder(folder) if reads else None
+        media = None
+        if any((folder / name).is_file() for name in PROCESSOR_FILES):  # needs torch
+            from burnish.lm.media_model import has_processor
+            from burnish.lm.media_processor import MediaProcessor
+
+            media = MediaProcessor.from_folder(folder) if has_processor(folder) else None
         return ModelTokenizer(Tokenizer.from_folder(folder, media), f"tokenizer of '{model}'")
     with tempfile.TemporaryDirectory() as scratch:
         write_byte_tokenizer(Path(scratch))

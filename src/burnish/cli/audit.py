@@ -47,7 +47,25 @@ def audit(
     if as_json:
         emit_json(msgspec.to_builtins(found))
     else:
-        print_audit(found)
+        say(f"audit of run '{found.run}'", style="bold")
+        say(
+            f"{found.answers} answers of {counted(found.steps, 'step')}; what moved and was paid, strongest first"
+        )
+        if found.note or not found.findings:
+            say(found.note or "nothing stands out.")
+        for finding in found.findings:
+            say()
+            say(f"{finding.strength:.2f}  {finding.title}", style="bold")
+            say(f"      {one_line(finding.text)}")
+            say(f"      {' '.join(finding.samples)}", style="bright_black")
+        if found.gold is not None:
+            say()
+            say(f"gold  {one_line(found.gold.text)}", style="bold")
+            say(f"      {' '.join(found.gold.samples)}", style="bright_black")
+        if found.findings:
+            first = next((name for f in found.findings for name in f.samples), "")
+            say()
+            say(f"look at one: burnish show {found.run} --sample {first}")
     return 0
 
 
@@ -62,29 +80,6 @@ def audit_of(store: RunStore, gold: str) -> Audit:
 
         as_word("--gold", gold, sorted(draw(store).weights))
     return audit_run(store, gold_part=gold)
-
-
-def print_audit(audit: Audit) -> None:
-    """The audit on the screen."""
-    say(f"audit of run '{audit.run}'", style="bold")
-    say(
-        f"{audit.answers} answers of {counted(audit.steps, 'step')}; what moved and was paid, strongest first"
-    )
-    if audit.note or not audit.findings:
-        say(audit.note or "nothing stands out.")
-    for finding in audit.findings:
-        say()
-        say(f"{finding.strength:.2f}  {finding.title}", style="bold")
-        say(f"      {one_line(finding.text)}")
-        say(f"      {' '.join(finding.samples)}", style="bright_black")
-    if audit.gold is not None:
-        say()
-        say(f"gold  {one_line(audit.gold.text)}", style="bold")
-        say(f"      {' '.join(audit.gold.samples)}", style="bright_black")
-    if audit.findings:
-        first = next((name for f in audit.findings for name in f.samples), "")
-        say()
-        say(f"look at one: burnish show {audit.run} --sample {first}")
 
 
 def _gold_scores(store: RunStore, path: str) -> dict[str, float]:

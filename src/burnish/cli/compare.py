@@ -90,7 +90,18 @@ def compare(
         return compare_results(*words, as_json=as_json)
     folders, keys = chosen_runs(folder, words)
     if len(folders) == 2 and keys is None and not (baseline or as_csv):
-        return print_runs(folders[0], folders[1], step, metric or (), as_json)
+        from burnish.bench.comparison import compare_runs
+
+        with (
+            RunStore.open(folders[0], read_only=True) as store_a,
+            RunStore.open(folders[1], read_only=True) as store_b,
+        ):
+            found = compare_runs(store_a, store_b, step=step, metrics=metric or ())
+        if as_json:
+            emit_json(found.record())
+        else:
+            print_comparison(found)
+        return 0
     return print_many(
         folders, keys or (), step, metric or (), baseline, as_json=as_json, as_csv=as_csv
     )
@@ -233,24 +244,6 @@ def _least_width(title: str, cells: Sequence[str]) -> int:
 
 
 # --- two runs
-
-
-def print_runs(
-    folder_a: Path, folder_b: Path, step: int | None, metrics: Sequence[str], as_json: bool
-) -> int:
-    """Compare two runs' held-out answers, settings and curves."""
-    from burnish.bench.comparison import compare_runs
-
-    with (
-        RunStore.open(folder_a, read_only=True) as store_a,
-        RunStore.open(folder_b, read_only=True) as store_b,
-    ):
-        found = compare_runs(store_a, store_b, step=step, metrics=metrics)
-    if as_json:
-        emit_json(found.record())
-    else:
-        print_comparison(found)
-    return 0
 
 
 def print_comparison(both: RunComparison) -> None:

@@ -102,7 +102,10 @@ def coloured(spans: Sequence[Span], tokenizer: Tokenizer) -> Text:
     text = Text()
     for span in spans:
         shown = tokenizer.decode(span.token_ids, skip_special=False)
-        text.append(safe(shown), style=style_of(span))
+        text.append(
+            safe(shown),
+            style=AUTHOR_STYLES[span.author.value] + (" underline" if span.trainable else ""),
+        )
     return text
 
 
@@ -142,11 +145,6 @@ def _size_of(data: bytes) -> str:
         return f"{short_name(kind)} {sound.seconds:.2f} s at {sound.rate} Hz{wide}"
     image = image_info(data)
     return f"{short_name(kind)} {image.width} x {image.height}"
-
-
-def style_of(span: Span) -> str:
-    """The author's colour; underlined where the tokens are trained."""
-    return AUTHOR_STYLES[span.author.value] + (" underline" if span.trainable else "")
 
 
 def legend() -> Text:

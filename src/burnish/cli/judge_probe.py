@@ -72,7 +72,19 @@ def probe(
     if as_json:
         emit_json(_record(judge, findings, len(asked), failed, seconds))
     else:
-        print_findings(findings)
+        # One row a finding; a bias stands in yellow.
+        from burnish.bench.probe import probe_verdict
+
+        table = table_of("finding", "95 % interval", "what it means")
+        for finding in findings:
+            style = "yellow" if finding.is_bias else ""
+            table.add_row(
+                Text(one_line(finding.name), style=style),
+                Text(_interval(finding), style=style, no_wrap=True),
+                Text(one_line(finding.reading)),
+            )
+        out.print(table)
+        say(probe_verdict(findings), style="bold")
         if failed:
             say(f"{failed} of {len(asked)} pairs have no verdict in one order", style="yellow")
         say(session.spent_text(judge, seconds))
@@ -135,22 +147,6 @@ async def _ask(
             for edit in edits
         }
     return asked, changed
-
-
-def print_findings(findings: Sequence[Finding]) -> None:
-    """One row a finding; a bias stands in yellow."""
-    from burnish.bench.probe import probe_verdict
-
-    table = table_of("finding", "95 % interval", "what it means")
-    for finding in findings:
-        style = "yellow" if finding.is_bias else ""
-        table.add_row(
-            Text(one_line(finding.name), style=style),
-            Text(_interval(finding), style=style, no_wrap=True),
-            Text(one_line(finding.reading)),
-        )
-    out.print(table)
-    say(probe_verdict(findings), style="bold")
 
 
 def _interval(finding: Finding) -> str:

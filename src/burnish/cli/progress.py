@@ -127,7 +127,9 @@ class LineView(View):
     def on_stepdone(self, event: StepDone) -> None:
         # A stage has many quick steps: a tenth of them is enough.
         if not event.stage or (event.step + 1) % max(event.steps // 10, 1) == 0:
-            say(step_line(event))
+            # A step as one line of text; numbers that it does not have are left out.
+            cells = [("" if c.title == TERMS else f"{c.title} ", c.text(event)) for c in COLUMNS]
+            say("  ".join(f"{title}{text}" for title, text in cells if text not in ("", "-")))
         for warning in self.watch.see(event):
             warn(warning)
 
@@ -206,12 +208,6 @@ COLUMNS = (
     Column("tokens/s", lambda e: "reread" if e.reused else f"{e.tokens_per_s:.0f}", 5),
     Column("left", lambda e: "-" if e.remaining_s is None else duration(e.remaining_s), 1),
 )
-
-
-def step_line(event: StepDone) -> str:
-    """A step as one line of text; numbers that it does not have are left out."""
-    cells = [("" if c.title == TERMS else f"{c.title} ", c.text(event)) for c in COLUMNS]
-    return "  ".join(f"{title}{text}" for title, text in cells if text not in ("", "-"))
 
 
 def step_table(events: list[StepDone], width: int) -> Table:

@@ -186,7 +186,7 @@ class StartRewards(Struct, frozen=True):
     answers: int
     names: tuple[str, ...]
     mean: list[float]
-    deviation: list[Annotated[float, Meta(gt=0)]]
+    deviation: list[Annotated[float, Meta(gt=0.0)]]
     counts: list[Annotated[int, Meta(ge=0)]]
 
     def __post_init__(self) -> None:
