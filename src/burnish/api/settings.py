@@ -210,10 +210,7 @@ def _held_out(given: Any, mapping: Mapping[str, Any]) -> HeldOut:
 
 def as_rewards(given: Any) -> list[Any]:
     """Reward tables of functions, scorers, names, tables, or pairs of one of these and a weight."""
-    is_one = isinstance(given, str | Mapping | Struct | Scorer) or callable(given)
-    if not is_one and not isinstance(given, list | tuple):
-        raise _no_reward(given)
-    items = [given] if is_one else list(given)
+    items = given if isinstance(given, list | tuple) else [given]
     tables: list[dict[str, Any]] = []
     for item in items:
         is_pair = isinstance(item, tuple) and len(item) == 2
@@ -246,11 +243,7 @@ def as_reward(given: Any) -> dict[str, Any]:
     if isinstance(given, Scorer) or callable(given):
         name = given.name if isinstance(given, Scorer) else object_name(given)
         return {"kind": "function", "name": name, "path": keep_object(given)}
-    raise _no_reward(given)
-
-
-def _no_reward(given: Any) -> UserError:
-    return refused(
+    raise refused(
         "rewards",
         given,
         "a function, a Scorer, a table, or a name such as numeric or my_rewards.py:brief, or a list "

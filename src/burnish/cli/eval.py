@@ -148,8 +148,7 @@ def _has_rewards(run: Path) -> bool:
 
 
 def _print_stored(run: Path, *, as_json: bool) -> int:
-    from burnish.cli.runs import held_out_score, setting
-    from burnish.cli.show import MEASURES
+    from burnish.cli.runs import MEASURES, held_out_score, setting
     from burnish.store import RunStore
 
     with RunStore.open(run, read_only=True) as store:

@@ -9,7 +9,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from burnish.api.run import sparkline
-from burnish.cli.progress import COLUMNS, LineView, held_out_line
+from burnish.cli.progress import COLUMNS, LineView
 from burnish.metrics import main_reward
 from burnish.step_warnings import Watch
 from burnish.texts import shown_path
@@ -55,11 +55,12 @@ class NotebookView(LineView):
         self.title = f"{event.folder.name}: {event.model}, {event.device}, {event.dtype}"
         self.lines += [f"data: {note}" for note in self.notes]
 
-    def on_calibrated(self, event: Any) -> None:
-        self.lines.append(f"rewards of the start model measured on {event.count} answers")
+    def line(self, text: str, style: str = "") -> None:
+        self.evaluating = ""
+        self.lines.append(text)
 
-    def on_stagebegun(self, event: Any) -> None:
-        self.lines.append(f"curriculum: stage {event.stage + 1} of {event.stages}")
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
 
     def on_stepdone(self, event: StepDone) -> None:
         self.steps.append(event)
@@ -73,10 +74,6 @@ class NotebookView(LineView):
 
     def on_evaluating(self, event: Any) -> None:
         self.evaluating = f"held out: {event}"
-
-    def on_heldout(self, event: Any) -> None:
-        self.evaluating = ""
-        self.lines.append(held_out_line(event, self.part))
 
     def on_finished(self, event: Any) -> None:
         end = f": {event.reason}" if event.reason else ""

@@ -33,7 +33,7 @@ from burnish.cli.console import (
     warn,
 )
 from burnish.cli.drawing import print_curves
-from burnish.cli.runs import raised_line, setting
+from burnish.cli.runs import MEASURES, raised_line, setting
 from burnish.errors import BurnishError
 from burnish.metrics import MISMATCH
 from burnish.step_warnings import Watch, watch_of
@@ -99,6 +99,14 @@ class LineView(View):
         self.part = part
         self.watch = watch
 
+    def line(self, text: str, style: str = "") -> None:
+        """One line of what happened."""
+        say(text, style=style)
+
+    def warn(self, text: str) -> None:
+        """What may have gone wrong."""
+        warn(text)
+
     def on_started(self, event: Any) -> None:
         print_header(event, self.notes)
 
@@ -107,19 +115,21 @@ class LineView(View):
             f"{one_line(name)} {number(mean)} (sd {number(event.deviation[name])})"
             for name, mean in event.mean.items()
         )
-        say(f"rewards of the start model on {event.count} answers: {parts}")
+        self.line(f"rewards of the start model on {event.count} answers: {parts}")
         for name in event.constant:
-            warn(f"reward '{one_line(name)}' was the same for all of them: any change is clipped.")
+            self.warn(
+                f"reward '{one_line(name)}' was the same for all of them: any change is clipped."
+            )
 
     def on_preparing(self, event: Any) -> None:
         say(f"          {event}")
 
     def on_prepared(self, event: Any) -> None:
-        say(f"{event.what:<9} {one_line(event.line)}")
+        self.line(f"{event.what:<9} {one_line(event.line)}")
 
     def on_stagebegun(self, event: Any) -> None:
         stage = f"{event.stage + 1} of {event.stages}"
-        say(
+        self.line(
             f"curriculum: stage {stage}, {event.tasks} tasks, from step {event.step + 1}",
             style="bold",
         )
@@ -131,7 +141,7 @@ class LineView(View):
             cells = [("" if c.title == TERMS else f"{c.title} ", c.text(event)) for c in COLUMNS]
             say("  ".join(f"{title}{text}" for title, text in cells if text not in ("", "-")))
         for warning in self.watch.see(event):
-            warn(warning)
+            self.warn(warning)
 
     def on_timeleft(self, event: Any) -> None:
         say(f"time      {event}")
@@ -140,7 +150,7 @@ class LineView(View):
         say(f"held out: {event}")
 
     def on_heldout(self, event: Any) -> None:
-        say(held_out_line(event, self.part), style="bold")
+        self.line(held_out_line(event, self.part), style="bold")
 
     def on_finished(self, event: Any) -> None:
         self.close()
@@ -155,6 +165,10 @@ class LiveView(LineView):
         self.steps: deque[StepDone] = deque(maxlen=ROWS)
         self.live: Live | None = None
 
+    def warn(self, text: str) -> None:
+        # On the live display's own console, or it would be torn.
+        say(f"warning: {text}", style="yellow")
+
     def on_stepdone(self, event: StepDone) -> None:
         if self.steps and self.steps[-1].stage != event.stage:
             self.close()
@@ -164,8 +178,7 @@ class LiveView(LineView):
             self.live = Live(console=out, refresh_per_second=4, transient=False)
             self.live.start()
         for warning in self.watch.see(event):
-            # On the live display's own console, or it would be torn.
-            say(f"warning: {warning}", style="yellow")
+            self.warn(warning)
         self.live.update(step_table(list(self.steps), out.width), refresh=True)
 
     def close(self) -> None:
@@ -287,22 +300,14 @@ def loss_terms(metrics: Mapping[str, float]) -> str:
 
 def held_out_line(event: Any, part: str = "") -> str:
     """An evaluation with its interval, and what could not be scored."""
-    what = f"held out ({part})" if part else "held out"
+    what, unit = MEASURES.get(
+        event.measure, (f"held out ({part})" if part else "held out", "prompt")
+    )
     failed = event.count - event.valid
     missing = f"; {failed} could not be scored" if failed else ""
     when = "before training" if event.step == 0 else f"after {counted(event.step, 'step')}"
-    if event.measure == "log_spectral_distance":
-        beside = f" ({event.beside})" if event.beside else ""
-        of = f"of {counted(event.count, 'sound')}"
-        return f"held-out log-spectral distance {when}: {interval(event.score)} dB {of}{beside}{missing}"
-    if event.measure == "bits_per_byte":
-        beside = f" ({event.beside})" if event.beside else ""
-        of = f"of {counted(event.count, 'sequence')}"
-        return f"held-out bits per byte {when}: {interval(event.score)} {of}{beside}"
-    if event.measure == "loss":
-        return f"held-out loss {when}: {interval(event.score)} of {counted(event.count, 'example')}"
     beside = f" ({event.beside})" if event.beside else ""
-    of = f"of {counted(event.count, 'prompt')}"
+    of = f"of {counted(event.count, unit)}"
     return f"{what} {when}: {interval(event.score)} {of}{beside}{missing}"
 
 
@@ -394,18 +399,11 @@ def result_line(event: Any) -> str:
     """`held out 0.32 [..] -> 0.61 [..]; change +0.29 [..], paired over 100 prompts`."""
     if not event.evaluations and event.before is None and event.after is None:
         return f"{event.status} in {duration(event.seconds)}, without a held-out evaluation"
-    named = {
-        "loss": "held-out loss",
-        "bits_per_byte": "held-out bits per byte",
-        "log_spectral_distance": "held-out log-spectral distance in dB",
-    }
-    what = named.get(event.measure, "held out")
+    what, unit = MEASURES.get(event.measure, ("held out", "prompt"))
     line = f"{what}  {interval(event.before)} -> {interval(event.after)}"
     if event.change is not None:
         # Only rewards are those of sampled answers: pairs, solutions and demonstrations are read.
         how = ", greedy answers" if event.measure == "reward" else ""
-        units = {"bits_per_byte": "sequence", "log_spectral_distance": "sound", "loss": "example"}
-        unit = units.get(event.measure, "prompt")
         line += (
             f"; change {interval(event.change, signed=True)}, paired over "
             f"{counted(event.change.size, unit)}{how}, 95 % intervals"

@@ -30,6 +30,13 @@ from burnish.store import export as export_table
 from burnish.store.frames import media_folder
 from burnish.texts import safe
 
+MEASURES = {
+    "bits_per_byte": ("held-out bits per byte", "sequence"),
+    "loss": ("held-out loss", "example"),
+    "log_spectral_distance": ("held-out log-spectral distance in dB", "sound"),
+}
+"""What a held-out score is called, and what is counted, where it is no reward."""
+
 
 def runs(folder: RunsFolder = RUNS, as_json: AsJson = False) -> int:
     """List runs: status, steps, the held-out score before and after, and why a run ended early.

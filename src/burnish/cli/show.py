@@ -15,6 +15,7 @@ from typer import Option
 from burnish.cli.console import STATUS_STYLES, emit_json, interval, one_line, out, say
 from burnish.cli.drawing import print_curves, table_of
 from burnish.cli.runs import (
+    MEASURES,
     choose_run,
     end_line,
     held_out_score,
@@ -278,14 +279,6 @@ def _filled(title: str, words: list[str], between: str = "  ") -> str:
     )
 
 
-MEASURES = {
-    "bits_per_byte": ("held-out bits per byte", "sequence"),
-    "loss": ("held-out loss", "example"),
-    "log_spectral_distance": ("held-out log-spectral distance in dB", "sound"),
-}
-"""What a held-out score is called, and what is counted, where it is no reward."""
-
-
 def _print_held_out(store: RunStore) -> None:
     for evaluation in store.evaluations("held_out"):
         score = held_out_score(evaluation)
@@ -293,7 +286,7 @@ def _print_held_out(store: RunStore) -> None:
         # A loss or a preference is measured on given answers, so that no samples are stored.
         count = evaluation.summary.get("count", evaluation.samples)
         when = f"after step {evaluation.step}" if evaluation.step else "start"
-        what, unit = MEASURES.get(evaluation.summary.get("measure", ""), ("held out ", "prompt"))
+        what, unit = MEASURES.get(evaluation.summary.get("measure", ""), ("held out", "prompt"))
         say(f"{what} {when}: {shown} of {counted(count, unit)}")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,18 +73,11 @@ def typed_value(keys: Sequence[str], value: Any, root: Path) -> Any:
 
 def _rooted(plain: Mapping[str, Any], root: Path) -> Any:
     found = {k: _place(k, item, root) if k in TABLES else item for k, item in plain.items()}
-    model = found.get("model")
-    if isinstance(model, str):
-        found["model"] = _folder(model, root)
-    if isinstance(model, dict) and isinstance(model.get("path"), str) and model["path"]:
-        found["model"] = model = model | {"path": _folder(model["path"], root)}
-    new = model.get("new") if isinstance(model, dict) else None
-    if isinstance(model, dict) and isinstance(new, dict) and isinstance(new.get("tokenizer"), str):
-        found["model"] = model | {"new": new | {"tokenizer": _folder(new["tokenizer"], root)}}
-    sampler = found.get("sampler")
-    if isinstance(sampler, dict) and isinstance(sampler.get("folder"), str):
-        found["sampler"] = sampler | {"folder": str(root / sampler["folder"])}
-    return found
+    if isinstance(found.get("model"), str):
+        found["model"] = _folder(found["model"], root)
+    for keys in (("model", "path"), ("model", "new", "tokenizer")):
+        found = _changed(found, keys, lambda word: _folder(word, root))
+    return _changed(found, ("sampler", "folder"), lambda word: str(root / word))
 
 
 def _walk(value: Any, root: Path) -> Any:
@@ -101,17 +94,15 @@ def _walk(value: Any, root: Path) -> Any:
 def _game(table: Mapping[str, Any], root: Path) -> dict[str, Any]:
     """A rollout function's table, with the files that its options name from `root`."""
     known = file_options(table["path"], root)
+    changes: tuple[tuple[Iterable[str], Callable[[str], str]], ...] = (
+        (known.functions, lambda word: _named_function(word, root)),
+        (known.sources, lambda word: str(root / word) if (root / word).exists() else word),
+        (known.written, lambda word: str(root / word)),
+    )
     options = table.get("options", {})
-    for key in known.functions:
-        options = _changed(options, key.split("."), lambda word: _named_function(word, root))
-    for key in known.sources:
-        options = _changed(
-            options,
-            key.split("."),
-            lambda word: str(root / word) if (root / word).exists() else word,
-        )
-    for key in known.written:
-        options = _changed(options, key.split("."), lambda word: str(root / word))
+    for keys, change in changes:
+        for key in keys:
+            options = _changed(options, key.split("."), change)
     return {**table, "options": options}
 
 
