@@ -7,7 +7,7 @@ import numbers
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any
 
 from burnish.errors import ArgumentError, UserError, did_you_mean
 from burnish.numbers import plain
@@ -90,13 +90,6 @@ def as_table(what: str, value: Any, of: str = "a dict with text keys") -> dict[s
     return dict(value)
 
 
-def as_function(what: str, value: Any) -> Callable[..., Any]:
-    """Something that can be called."""
-    if not callable(value):
-        raise refused(what, value, "a function")
-    return value  # type: ignore[no-any-return]
-
-
 def read_each(what: str, texts: Any, read: Callable[[str], Any]) -> Any:
     """What `read` makes of a text, or a list of that for a list of texts.
 
@@ -116,10 +109,9 @@ def as_number(
     low: float = -math.inf,
     high: float = math.inf,
     above: float = -math.inf,
-    below: float = math.inf,
     whole: bool = False,
 ) -> float:
-    """A finite number within its bounds: `low` and `high` included, `above` and `below` not.
+    """A finite number within its bounds: `low` and `high` included, `above` not.
 
     A number inside a 0-d tensor or array counts; a text does not.
     """
@@ -127,10 +119,10 @@ def as_number(
     if (
         number is None
         or not math.isfinite(number)
-        or not (low <= number <= high and above < number < below)
+        or not (above < number and low <= number <= high)
         or (whole and not number.is_integer())
     ):
-        raise refused(what, value, _bounds(low, high, above, below, whole))
+        raise refused(what, value, _bounds(low, high, whole, above))
     return number
 
 
@@ -139,30 +131,22 @@ def as_whole(what: str, value: Any, *, low: float = -math.inf, high: float = mat
     number = plain_number(value)
     is_whole = number is not None and math.isfinite(number) and number.is_integer()
     if not is_whole or not low <= (found := int(plain(value))) <= high:
-        raise refused(what, value, _bounds(low, high, -math.inf, math.inf, True))
+        raise refused(what, value, _bounds(low, high, True))
     return found
 
 
-def as_seed(what: str, value: Any) -> int:
+def as_seed(value: Any) -> int:
     """A seed that every generator here takes."""
-    return as_whole(what, value, low=0, high=LARGEST_SEED)
+    return as_whole("seed", value, low=0, high=LARGEST_SEED)
 
 
-@overload
-def as_numbers(what: str, values: Any, *, missing: Literal[False] = ...) -> list[float]: ...
-@overload
-def as_numbers(what: str, values: Any, *, missing: Literal[True]) -> list[float | None]: ...
-def as_numbers(
-    what: str, values: Any, *, missing: bool = False
-) -> list[float] | list[float | None]:
-    """A list of finite numbers, from any list or array; with `missing` None may stand among them."""
-    found: list[float | None] = []
+def as_numbers(what: str, values: Any) -> list[float]:
+    """A list of finite numbers, from any list or array."""
+    found = []
     for place, value in enumerate(as_list(what, values)):
         number = plain_number(value)
-        is_missing = missing and value is None
-        if not is_missing and (number is None or not math.isfinite(number)):
-            none = ", or None where there is none" if missing else ""
-            raise ArgumentError(f"{what}: item {place} is {shown(value)}, expected {NUMBER}{none}")
+        if number is None or not math.isfinite(number):
+            raise ArgumentError(f"{what}: item {place} is {shown(value)}, expected {NUMBER}")
         found.append(number)
     return found
 
@@ -200,10 +184,10 @@ def plain_number(value: Any) -> float | None:
         return math.inf if value > 0 else -math.inf  # type: ignore[operator]
 
 
-def _bounds(low: float, high: float, above: float, below: float, whole: bool) -> str:
+def _bounds(low: float, high: float, whole: bool, above: float = -math.inf) -> str:
     kind = "whole number" if whole else "number"
     if math.isfinite(low) and math.isfinite(high):
         return f"a {kind} from {low:g} to {high:g}"
-    words = {"of at least": low, "above": above, "of at most": high, "below": below}
+    words = {"of at least": low, "above": above, "of at most": high}
     parts = [f"{word} {bound:g}" for word, bound in words.items() if math.isfinite(bound)]
     return f"a {kind} {' and '.join(parts)}" if parts else f"a finite {kind}"

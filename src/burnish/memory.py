@@ -34,10 +34,9 @@ _ROWS_NAME = re.compile(r"rows-[0-9a-f]{16}\.jsonl")
 _kept: dict[str, Any] = {}
 
 
-def keep_object(value: Any, name: str = "") -> str:
+def keep_object(value: Any) -> str:
     """Keep a function or a scorer; the same code under the same name gives the same path."""
-    own = name or object_name(value)
-    path = f"{PREFIX}{own}@{code_digest(value)[:16]}"
+    path = f"{PREFIX}{object_name(value)}@{code_digest(value)[:16]}"
     _kept[path] = value
     return path
 

@@ -184,11 +184,6 @@ def _pattern(name: str) -> re.Pattern[str]:
     )
 
 
-def shown_in(place: str) -> tuple[str, ...]:
-    """Names of the metrics that a place shows, in the order of the catalogue."""
-    return tuple(metric.name for metric in CATALOGUE if place in metric.shown)
-
-
 def title_of(name: str) -> str:
     """The title of a metric's chart: its own, or its name."""
     found = known(name)

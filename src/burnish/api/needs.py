@@ -35,11 +35,11 @@ def require_torch(what: str) -> None:
     _import("torch", what)
 
 
-def find_torch(what: str) -> None:
-    """Refuse where torch is not installed, without the seconds that loading it takes."""
+def find_torch() -> None:
+    """Refuse training where torch is not installed, without the seconds that loading it takes."""
     import importlib.util
 
-    with needed(what, "torch"):
+    with needed("training", "torch"):
         if importlib.util.find_spec("torch") is None:
             raise ModuleNotFoundError("no torch", name="torch")
 

@@ -35,14 +35,14 @@ class MeasuredNorms:
         return {"model": self.model, **self.gap.to_json()}
 
 
-def measure_norms(model: str, text: str = TEXT, *, device: str = "auto") -> MeasuredNorms:
+def measure_norms(model: str, text: str = TEXT) -> MeasuredNorms:
     """Measure a model on a text: a shipped name, a folder, or a run's folder.
 
     Computed in float32, whatever the weights are stored in.
     """
     if not text.strip():
         raise UserError("text: got nothing to read; expected some words")
-    loaded = load_model(model_of(model), dtype="float32", device=device)
+    loaded = load_model(model_of(model), dtype="float32", device="auto")
     module = loaded.module
     for name, weight in module.named_parameters():
         if not bool(weight.isfinite().all()):

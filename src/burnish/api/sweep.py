@@ -146,7 +146,7 @@ def run_sweep(
     plan: SweepPlan, *, jobs: int | None = None, retry: bool = False
 ) -> Iterator[SweepEvent]:
     """Train what is not finished; leaving the loop early stops the runs under way cleanly."""
-    find_torch("training")
+    find_torch()
     with store_errors(f"make {plan.folder}", plan.folder):
         plan.folder.mkdir(parents=True, exist_ok=True)
     # Invariant: one process trains a sweep. Of two, each would count the other's runs as failed.

@@ -30,7 +30,7 @@ from burnish.api.launch import (
 )
 from burnish.api.run import Run
 from burnish.api.settings import as_settings
-from burnish.arguments import as_flag, as_function, as_path, as_text
+from burnish.arguments import as_flag, as_path, as_text, refused
 from burnish.config.given import PYTHON
 from burnish.config.recipes import Asked, change, resolve
 from burnish.errors import UserError, python_words
@@ -185,8 +185,8 @@ class _Call:
     def __post_init__(self) -> None:
         as_flag("again", self.again)
         as_flag("show", self.show)
-        if self.on_event is not None:
-            as_function("on_event", self.on_event)
+        if self.on_event is not None and not callable(self.on_event):
+            raise refused("on_event", self.on_event, "a function")
         self.folder = choose_folder(self.asked, self.runs, again=self.again).absolute()
 
     @property

@@ -29,7 +29,7 @@ from burnish.bench.statistics import (
 from burnish.boundary import Share, public
 from burnish.errors import StoreError, UserError, did_you_mean
 from burnish.intervals import FEW, TOO_FEW
-from burnish.metrics import shown_in
+from burnish.metrics import CATALOGUE
 from burnish.records import Task
 from burnish.store import RunStatus, StoredEvaluation
 from burnish.store.reader import RunReader
@@ -289,7 +289,7 @@ def _of_one_judge(judged: Sequence[Judged], name: str) -> dict[str, Judged]:
     return {one.id: one for one in judged}
 
 
-CURVES = shown_in("compare")
+CURVES = tuple(metric.name for metric in CATALOGUE if "compare" in metric.shown)
 """The curves that are shown where none is asked for."""
 
 

@@ -65,7 +65,7 @@ def new_own(
     config = kind.config_class(**sizes)
     check_size(kind, config)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(as_seed("seed", seed))
+        torch.manual_seed(as_seed(seed))
         model: Opened = kind(config).to(getattr(torch, dtype))
     config.dtype = dtype
     if folder is not None:

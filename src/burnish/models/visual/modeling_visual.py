@@ -332,7 +332,7 @@ def new_visual(
         **sizes,
     )
     with _about(source), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(as_seed("seed", seed))
+        torch.manual_seed(as_seed(seed))
         model: VisualForConditionalGeneration = VisualForConditionalGeneration(config)
         _put(model, written, image_id, encoder_file)
         model = model.to(written.dtype).eval()
