@@ -65,7 +65,7 @@ def test_a_field_that_the_data_lacks_is_told_before_anything_runs(typed, recipe)
     assert shown.code == 2
     assert shown.out == ""
     assert "reward 'correct' needs 'anser'" in shown.err
-    assert "did you mean 'answer'?" in shown.err
+    assert "Did you mean 'answer'?" in shown.err
 
 
 def test_data_typed_on_the_command_line_starts_at_the_current_folder(

@@ -286,7 +286,7 @@ def _print_held_out(store: RunStore) -> None:
         # A loss or a preference is measured on given answers, so that no samples are stored.
         count = evaluation.summary.get("count", evaluation.samples)
         when = f"after step {evaluation.step}" if evaluation.step else "start"
-        what, unit = MEASURES.get(evaluation.summary.get("measure", ""), ("held out", "prompt"))
+        what, unit = MEASURES.get(evaluation.summary.get("measure", ""), ("held out ", "prompt"))
         say(f"{what} {when}: {shown} of {counted(count, unit)}")
 
 
