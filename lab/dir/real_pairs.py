@@ -37,7 +37,6 @@ import msgspec
 
 from burnish.bench.bias_report import BiasReport, as_pairs, bias_report
 from burnish.bench.loaders import load
-from burnish.bench.statistics import best_of_n_curve
 from burnish.errors import UserError
 from burnish.records import Message
 from burnish.rewards.models.bias_attributes import PREFIXES, contaminate
@@ -45,6 +44,7 @@ from burnish.rewards.models.term import Pair
 from burnish.rewards.models.trained_model import RewardModelConfig, RewardModelReward
 from burnish.seeds import derive
 from lab.dir.baselines import FITTED, Penalised
+from lab.dir.best_of_n import best_of_n_curve
 from lab.tables import mean_text, write_rows
 
 RESULTS = Path(__file__).parent / "results"

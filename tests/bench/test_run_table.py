@@ -224,12 +224,6 @@ def test_the_settings_of_a_label_are_those_that_part_the_groups():
     assert group_labels(names, ["tiny"] * 16, bits, ()) == [group[0] for group in names]
 
 
-def test_a_table_in_a_notebook_escapes_what_it_shows():
-    page = group_runs([figures("<b>", 0, 0.5), figures("c", 0, 0.6, policy__kl=0.1)])._repr_html_()
-    assert "<td>&lt;b&gt;</td><td>1</td><td>0.200</td><td>0.500</td><td>baseline</td>" in page
-    assert "<li>no interval over seeds for any group: one run each; train more seeds</li>" in page
-
-
 def test_other_steps_are_said():
     late = figures("b", 0, 0.6, optimiser__learning_rate=3e-06)
     late = RunFigures(**{**vars(late), "step": 20})

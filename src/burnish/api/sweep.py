@@ -94,7 +94,7 @@ class SweepResult:
         return f"<sweep {self.name}: {done} of {len(self.runs)} runs finished>"
 
     def _repr_html_(self) -> str:
-        table = "" if self.table is None else self.table._repr_html_()
+        table = "" if self.table is None else f"<pre>{html.escape(repr(self.table))}</pre>"
         return f"<p>{html.escape(repr(self))}</p>{table}"
 
 

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from burnish.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from burnish.bench.comparable import ABSENT as ABSENT
     from burnish.bench.comparable import differing as differing
     from burnish.bench.comparison import Answered as Answered
     from burnish.bench.comparison import Comparison as Comparison

@@ -29,21 +29,12 @@ NAMED = 4
 SHORT = 40
 
 
-class Absent:
-    def __repr__(self) -> str:
-        return "nothing"
-
-
-ABSENT = Absent()
-"""What a run has under a key that only the other run knows."""
-
-
 def differing(a: Settings, b: Settings) -> dict[str, tuple[Any, Any]]:
-    """Keys whose values differ, with both values; `ABSENT` where a run has no such key."""
+    """Keys whose values differ, with both values; None where a run has no such key."""
     return {
-        key: (a.get(key, ABSENT), b.get(key, ABSENT))
+        key: (a.get(key), b.get(key))
         for key in dict.fromkeys([*a, *b])
-        if key not in LIVES and a.get(key, ABSENT) != b.get(key, ABSENT)
+        if key not in LIVES and a.get(key) != b.get(key)
     }
 
 
@@ -156,7 +147,7 @@ def _listed(differences: Mapping[str, tuple[Any, Any]]) -> str:
     """`task.level: 1 and 2; task.kind: ...`, the first few."""
 
     def short(value: Any) -> str:
-        text = repr(value)
+        text = "nothing" if value is None else repr(value)
         return text if len(text) <= SHORT else text[: SHORT - 1] + "…"
 
     shown = [f"{key}: {short(a)} and {short(b)}" for key, (a, b) in differences.items()]
@@ -224,7 +215,7 @@ def _telling(
 
 
 def _is_empty(value: Any) -> bool:
-    return value is ABSENT or value is None or value in ("", [], {}, ())
+    return value is None or value in ("", [], {}, ())
 
 
 def setting_text(key: str, value: Any) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from burnish.arguments import same_length
-from burnish.bench.comparable import ABSENT, LOWER_IS_BETTER, differing, why_incomparable
+from burnish.bench.comparable import LOWER_IS_BETTER, differing, why_incomparable
 from burnish.bench.items import Judged
 from burnish.bench.judge_accuracy import Accuracy, accuracy
 from burnish.bench.statistics import (
@@ -115,9 +115,6 @@ class PairedTest(NamedTuple):
     def opening(self) -> str:
         """How a verdict without a winner begins."""
         return TOO_FEW if self.difference.size < FEW else "cannot be told apart"
-
-    def record(self) -> Any:
-        return as_record(self)
 
 
 @dataclass(frozen=True)
@@ -359,10 +356,7 @@ class RunComparison(NamedTuple):
         return {
             "a": _run_record(found.a, self.a),
             "b": _run_record(found.b, self.b),
-            "differs": {
-                key: [None if value is ABSENT else value for value in pair]
-                for key, pair in self.changes.items()
-            },
+            "differs": self.changes,
             "notes": self.notes,
             "test": as_record(test),
             "prompts": [{**pair._asdict(), "change": pair.change} for pair in found.pairs],

@@ -9,7 +9,6 @@ difference is None and the reason is kept.
 from __future__ import annotations
 
 import csv
-import html
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +19,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from burnish.bench.comparable import (
-    ABSENT,
     LIVES,
     LOWER_IS_BETTER,
     group_labels,
@@ -97,7 +95,7 @@ class RunGroup:
 
     label: str
     settings: dict[str, Any]
-    """Those in which the groups differ; `ABSENT` where this one has no such setting."""
+    """Those in which the groups differ; None where this one has no such setting."""
     runs: list[RunFigures]
     before: SeedMean | None
     after: SeedMean | None
@@ -154,34 +152,19 @@ class RunTable:
         }
 
     def __repr__(self) -> str:
-        columns = [[head, *cells] for head, cells in self.columns().items()]
-        widths = [max(map(len, column)) for column in columns]
-        rows = [
-            "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in zip(*columns, strict=True)
-        ]
+        columns = []
+        for head, cells in self.columns().items():
+            width = max(map(len, (head, *cells)))
+            columns.append([cell.ljust(width) for cell in (head, *cells)])
+        rows = ["  ".join(row).rstrip() for row in zip(*columns, strict=True)]
         return "\n".join([self.title, *rows, *(f"note: {_line(note)}" for note in self.notes)])
-
-    def _repr_html_(self) -> str:
-        columns = self.columns()
-        heads = "".join(f"<th>{html.escape(head)}</th>" for head in columns)
-        rows = [
-            "".join(f"<td>{html.escape(cell)}</td>" for cell in row)
-            for row in zip(*columns.values(), strict=True)
-        ]
-        lines = "".join(f"<tr>{row}</tr>" for row in (heads, *rows))
-        notes = "".join(f"<li>{html.escape(_line(note))}</li>" for note in self.notes)
-        return f"<p>{html.escape(self.title)}</p><table>{lines}</table><ul>{notes}</ul>"
 
     def record(self) -> dict[str, Any]:
         """The table as JSON; a setting that a group does not have is null."""
         return {
             "baseline": self.groups[self.baseline].label,
             "measure": self.measure,
-            "differs": {
-                key: [None if v is ABSENT else v for v in values]
-                for key, values in self.differs.items()
-            },
+            "differs": self.differs,
             "groups": [_group_record(group) for group in self.groups],
             "notes": self.notes,
         }
@@ -199,7 +182,7 @@ class RunTable:
             found = {**vars(group), **group.metrics}
             means = [found[name] or ("", "", "", 0) for name in figures]
             cells = ["" if v is None else v for mean in means for v in mean]
-            settings = ["" if v is ABSENT else plain_text(v) for v in group.settings.values()]
+            settings = ["" if v is None else plain_text(v) for v in group.settings.values()]
             writer.writerow([group.label, *settings, " ".join(map(str, group.seeds)), *cells])
         return text.getvalue()
 
@@ -299,7 +282,7 @@ def group_runs(
     groups = [_one_per_seed(members, notes) for members in grouped.values()]
     tables = [defining(group[0].settings) for group in groups]
     every = dict.fromkeys(key for table in tables for key in table)
-    columns = {key: [table.get(key, ABSENT) for table in tables] for key in every}
+    columns = {key: [table.get(key) for table in tables] for key in every}
     differs = {k: values for k, values in columns.items() if any(v != values[0] for v in values)}
     runs_of = [[run.name for run in group] for group in groups]
     labels = group_labels(runs_of, [group[0].recipe for group in groups], differs, keys)
@@ -330,11 +313,7 @@ def defining(settings: Mapping[str, Any]) -> dict[str, Any]:
     from burnish.config import FREE
 
     free = (*LIVES, SEED, *(f"{pattern}*" for pattern in FREE))
-    return {
-        key: value
-        for key, value in settings.items()
-        if not any(fnmatchcase(key, pattern) for pattern in free)
-    }
+    return {k: v for k, v in settings.items() if not any(fnmatchcase(k, one) for one in free)}
 
 
 def _one_per_seed(members: Sequence[RunFigures], notes: list[str]) -> list[RunFigures]:
@@ -356,13 +335,11 @@ def _baseline(groups: Sequence[Sequence[RunFigures]], labels: Sequence[str], ask
         return 0
     if asked in labels:
         return labels.index(asked)
-    named = [i for i, group in enumerate(groups) if any(run.name == asked for run in group)]
-    named = named or [
-        i for i, group in enumerate(groups) if any(run.name.startswith(asked) for run in group)
-    ]
-    if len(named) == 1:
-        return named[0]
-    known = [*labels, *(run.name for group in groups for run in group)]
+    places = {run.name: place for place, group in enumerate(groups) for run in group}
+    begun = {place for name, place in places.items() if name.startswith(asked)}
+    if asked in places or len(begun) == 1:
+        return places.get(asked, min(begun))
+    known = [*labels, *places]
     hint = f"{', '.join(labels)}.{did_you_mean(asked, known)}"
     raise UserError(f"baseline: got '{asked}', expected a group or one of its runs: {hint}")
 
@@ -370,8 +347,7 @@ def _baseline(groups: Sequence[Sequence[RunFigures]], labels: Sequence[str], ask
 def _group(
     label: str, settings: dict[str, Any], runs: list[RunFigures], base: list[RunFigures]
 ) -> RunGroup:
-    both = [(run.before, run.after) for run in runs]
-    pairs = [(a, b) for a, b in both if a is not None and b is not None]
+    changes = [r.after - r.before for r in runs if r.after is not None and r.before is not None]
     difference, problem = (None, "") if runs is base else _difference(base, runs)
     return RunGroup(
         label=label,
@@ -379,7 +355,7 @@ def _group(
         runs=runs,
         before=seed_mean([run.before for run in runs]),
         after=seed_mean([run.after for run in runs]),
-        change=seed_mean([b - a for a, b in pairs]),
+        change=seed_mean(changes),
         difference=difference,
         problem=problem,
         metrics={name: seed_mean([run.metrics[name] for run in runs]) for name in runs[0].metrics},
@@ -434,7 +410,7 @@ def _group_record(group: RunGroup) -> dict[str, Any]:
     own = ("name", "recipe", "status", "seed", "steps", "before", "after", "seconds", "tokens")
     return {
         "label": group.label,
-        "settings": {key: None if v is ABSENT else v for key, v in group.settings.items()},
+        "settings": group.settings,
         **{name: records[name] for name in figures},
         "metrics": {name: records[name] for name in group.metrics},
         "problem": group.problem,

@@ -289,9 +289,7 @@ def _print_run(letter: str, run: HeldOutRun, side: RunSide) -> None:
 
 
 def _value(value: Any) -> Text:
-    from burnish.bench import ABSENT
-
-    text = "-" if value is ABSENT else one_line(str(value))
+    text = "-" if value is None else one_line(str(value))
     return Text(text if len(text) <= 60 else text[:59] + "…")
 
 
@@ -405,7 +403,7 @@ def compare_results(a: str, b: str, *, as_json: bool) -> int:
         emit_json({
             "a": {"judge": found.name_a, "accuracy": as_record(found.accuracy_a)},
             "b": {"judge": found.name_b, "accuracy": as_record(found.accuracy_b)},
-            "test": found.test.record(),
+            "test": as_record(found.test),
             "agreed": found.agreed,
             "only_a": found.only_a,
             "only_b": found.only_b,

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from burnish.errors import UserError, did_you_mean
+from burnish.errors import UserError
 from burnish.source import iterate_user_function
 from burnish.tasks.sounds import Sources, is_function
 from burnish.tools.search.sources import (
     TABLES,
     TEXTS,
+    cell_text,
     check_unpacked,
+    find_column,
     parquet_shape,
     table_rows,
 )
@@ -94,7 +96,7 @@ class Corpus(Sources):
         for source in self.sources:
             if is_function(source):
                 for number, text in enumerate(self._made(source), 1):
-                    whole = _text(f"{source}, text {number}", "text", text)
+                    whole = _text(f"{source}, text {number}", "text", {"text": text})
                     yield from _split(iter([whole]), self.separator, on_separators)
                 continue
             for file in self._files_of(source):
@@ -180,38 +182,26 @@ def _blocks(path: Path, report: Report) -> Iterator[str]:
 def _table_texts(path: Path, column: str, report: Report) -> Iterator[str]:
     """The column of texts of a table; the other columns of a Parquet file are not read."""
     size, told, name = path.stat().st_size, 0, ""
+    known = partial(find_column, path, column, COLUMNS, what="texts", todo="Set train.column.")
     if path.suffix.lower() == ".parquet":
-        name = _column(path, column, parquet_shape(path).columns)
+        name = known(parquet_shape(path).columns)
     for row in table_rows(path, PARQUET_ROWS, [name] if name else None):
-        name = name or _column(path, column, list(row.values))
+        name = name or known(list(row.values))
         if name not in row.values:
             raise UserError(f"{path}:{row.number}: no column '{name}'; every row needs it.")
-        yield _text(f"{path}:{row.number}", name, row.values[name])
+        yield _text(f"{path}:{row.number}", name, row.values)
         now = int(row.share * size)
         report(now - told)
         told = now
 
 
-def _column(path: Path, given: str, names: list[str]) -> str:
-    found = given or next((name for name in COLUMNS if name in names), "")
-    if found in names:
-        return found
-    what = f"no column '{given}' of texts" if given else "no column of texts"
-    usual = "" if given else f", expected one of {', '.join(COLUMNS)}"
-    has = f"it has {', '.join(names[:8]) or 'none'}{usual}.{did_you_mean(given, names)}"
-    raise UserError(f"{path}: {what}; {has} Set train.column.")
-
-
-def _text(where: str, column: str, value: object) -> str:
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise UserError(f"{where}: '{column}' is {value!r:.40}; expected a text.")
+def _text(where: str, column: str, values: Mapping[str, object]) -> str:
+    text = cell_text(where, column, values)
     try:
-        value.encode()
+        text.encode()
     except UnicodeEncodeError:
         raise UserError(f"{where}: '{column}' holds half of a surrogate pair; mend it.") from None
-    return value
+    return text
 
 
 # --- documents

@@ -16,19 +16,12 @@ from burnish.errors import UserError, did_you_mean
 from burnish.memory import is_kept, recall
 from burnish.seeds import digest
 from burnish.tasks.base import is_held_out
+from burnish.tools.search.sources import KINDS, decode_json, kind_word, read_rows
 from burnish.tools.search.sources import BadRow as BadRow
-from burnish.tools.search.sources import decode_json, kind_word, read_rows
 
 Format = Literal["auto", "jsonl", "json", "csv", "tsv", "parquet"]
 
-SUFFIXES: dict[str, Format] = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "json",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
-}
+SUFFIXES: dict[str, Format] = {**KINDS, ".json": "json"}
 MOST_BYTES = 8 << 30
 """Of a Parquet file, unpacked."""
 TIE_WORDS = {

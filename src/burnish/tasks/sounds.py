@@ -20,7 +20,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.errors import UserError, did_you_mean, first_line
+from burnish.errors import UserError, first_line
 from burnish.media import read_sound, resample, sound_info
 from burnish.seeds import digest
 from burnish.source import find_function, iterate_user_function, source_text
@@ -29,6 +29,7 @@ from burnish.tools.search.sources import (
     TABLES,
     SourceFile,
     file_digest,
+    find_column,
     known_files,
     parquet_shape,
     table_rows,
@@ -216,16 +217,11 @@ def is_function(source: str) -> bool:
 
 
 def _column(path: Path, asked: str) -> str:
-    return _sound_column(path, parquet_shape(path).columns, asked, "train.column, --column")
+    return _sound_column(path, parquet_shape(path).columns, asked)
 
 
-def _sound_column(where: str | Path, names: list[str], asked: str, setting: str) -> str:
-    wanted = (asked,) if asked else COLUMNS
-    if found := next((name for name in wanted if name in names), ""):
-        return found
-    expected = f"'{asked}'" if asked else f"one of {', '.join(COLUMNS)}"
-    got = ", ".join(names[:8]) or "none"
-    raise UserError(f"{where}: no column of sounds; expected {expected}, got {got} ({setting}).")
+def _sound_column(where: str | Path, names: list[str], asked: str) -> str:
+    return find_column(where, asked, COLUMNS, names, "sounds", "Set train.column, or --column.")
 
 
 # --- recordings with their texts
@@ -372,13 +368,9 @@ class UtteranceCorpus(SoundCorpus):
 
     def _columns(self, where: str | Path, names: list[str]) -> str:
         """The column of sounds; refuses rows without it, or without those of texts and voices."""
-        audio = _sound_column(where, names, self.column, "train.column")
-        wanted = {"text": (self.said, names), "voice": (self.speaker, (VOICE, *names))}
-        for what, (name, known) in wanted.items():
-            if name not in known:
-                got = f"{', '.join(names[:8]) or 'none'}.{did_you_mean(name, names)}"
-                raise UserError(f"{where}: no column '{name}' of {what}s; got {got}")
-        return audio
+        find_column(where, self.said, (), names, "texts", "Set train.text.")
+        find_column(where, self.speaker, (), [*names, VOICE], "voices", "Set train.voice.")
+        return _sound_column(where, names, self.column)
 
     def _clip(self, row: UtteranceRow) -> Clip | LeftOut:
         # Here: tables are read without torch, which comes with the models.

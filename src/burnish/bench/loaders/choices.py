@@ -11,15 +11,17 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from burnish.bench.items import Choice, Item, message, responses_of, shuffled
+from burnish.bench.items import Choice, Item, shuffled
 from burnish.bench.loaders.reading import (
     Source,
     label_of,
     list_of,
+    posed,
     ranked,
     read_each,
     text_of,
     texts_of,
+    words_of,
 )
 from burnish.errors import UserError
 
@@ -61,10 +63,10 @@ def load_rewardbench2(path: Path) -> list[Item]:
         texts, best, order = shuffled(id, texts_of(row, "chosen"), texts_of(row, "rejected"))
         models = row.values.get("models")
         is_known = isinstance(models, list) and len(models) == len(texts)
-        yield Item(
+        yield posed(
             id,
-            message(text_of(row, "prompt")),
-            responses_of(id, texts),
+            text_of(row, "prompt"),
+            texts,
             best,
             subset,
             group=id.rpartition(":")[2] if subset.lower() == "ties" else "",
@@ -89,14 +91,13 @@ def _ppe(row: Source) -> Iterator[Item]:
     if "scores" not in values:
         id = f"{values.get('question_id', 'row')}:{row.number}"
         known = {"model_a": FIRST, "model_b": SECOND, "tie": TIE, "tie (bothbad)": TIE}
-        authors = tuple(str(values.get(name) or "") for name in ("model_a", "model_b"))
-        yield Item(
+        yield posed(
             id,
-            message(prompt),
-            responses_of(id, [text_of(row, "response_1"), text_of(row, "response_2")]),
+            prompt,
+            [text_of(row, "response_1"), text_of(row, "response_2")],
             label_of(row, "winner", known),
             str(values.get("language") or ""),
-            authors=authors if all(authors) else (),
+            authors=words_of(row, "model_a", "model_b"),
         )
         return
     scores = [float(v[0] if isinstance(v, list) and v else v) for v in list_of(row, "scores")]
@@ -134,10 +135,10 @@ def _judgebench(row: Source) -> Iterator[Item]:
         texts = [text_of(row, "response_A"), text_of(row, "response_B")]
         best = label_of(row, "label", {"A>B": FIRST, "B>A": SECOND})
     author = str(values.get("response_model") or "")
-    yield Item(
+    yield posed(
         id,
-        message(prompt),
-        responses_of(id, texts),
+        prompt,
+        texts,
         best,
         next((family for family in families if topic.startswith(family)), topic),
         authors=(author, author) if author else (),
@@ -160,7 +161,7 @@ def load_llmbar(path: Path) -> list[Item]:
         id = str(row.values.get("id") or f"{subset}-{row.number}")
         texts = [text_of(row, "output_1"), text_of(row, "output_2")]
         best = label_of(row, "label", {"1": FIRST, "2": SECOND})
-        yield Item(id, message(text_of(row, "input")), responses_of(id, texts), best, subset)
+        yield posed(id, text_of(row, "input"), texts, best, subset)
 
     return read_each(path, "LLMBar", [("input", "output_1", "output_2", "label")], items)
 
@@ -183,10 +184,10 @@ def load_pandalm(path: Path) -> list[Item]:
         if values.get("input"):
             request = f"{request}\n\n{values['input']}"
         models = tuple(str(values.get("cmp_key") or "").split("_"))
-        yield Item(
+        yield posed(
             id,
-            message(request),
-            responses_of(id, [text_of(row, "response1"), text_of(row, "response2")]),
+            request,
+            [text_of(row, "response1"), text_of(row, "response2")],
             best,
             "people disagree" if best is None else "equal" if best == TIE else "one is better",
             authors=models if len(models) == 2 else (),
@@ -207,14 +208,13 @@ def load_alpaca_pairs(path: Path) -> list[Item]:
         else:
             best = label_of(row, "preference", known)
         id = f"{row.path.stem}/{row.number}"
-        authors = tuple(str(values.get(f"generator_{k}") or "") for k in (1, 2))
-        yield Item(
+        yield posed(
             id,
-            message(text_of(row, "instruction")),
-            responses_of(id, [text_of(row, "output_1"), text_of(row, "output_2")]),
+            text_of(row, "instruction"),
+            [text_of(row, "output_1"), text_of(row, "output_2")],
             best,
             str(values.get("dataset") or ""),
-            authors=authors if all(authors) else (),
+            authors=words_of(row, "generator_1", "generator_2"),
         )
 
     shape = ("instruction", "output_1", "output_2", "preference")
@@ -240,8 +240,7 @@ def load_lamp(path: Path) -> list[Item]:
         if end:
             best = {"1": FIRST, "2": SECOND}[str(json.loads(turns[-1]["content"])["preference"])]
             id = f"{row.path.stem}/{row.values.get('id', row.number)}"
-            texts = [first.strip(), second.strip()]
-            yield Item(id, message(WRITE), responses_of(id, texts), best)
+            yield posed(id, WRITE, [first.strip(), second.strip()], best)
 
     found = read_each(path, "LAMP", [("messages",)], items)
     if not found:

@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
+
 from burnish.bench.items import Choice, Item, message, responses_of, shuffled
 from burnish.errors import UserError, did_you_mean
 from burnish.records import MediaPart
@@ -90,10 +92,25 @@ def read_each(
     return found
 
 
-def ranked(id: str, prompt: str, right: Sequence[str], wrong: Sequence[str], **more: Any) -> Item:
+def posed(
+    id: str, prompt: str, texts: Sequence[str], best: Choice | None, subset: str = "", **more: Any
+) -> Item:
+    """An item of one question and the responses to it."""
+    return Item(id, message(prompt), responses_of(id, texts), best, subset, **more)
+
+
+def ranked(
+    id: str, prompt: str, right: Sequence[str], wrong: Sequence[str], subset: str = "", **more: Any
+) -> Item:
     """An item of right and wrong responses, in an order drawn from its id."""
     texts, best, _ = shuffled(id, right, wrong)
-    return Item(id, message(prompt), responses_of(id, texts), best, **more)
+    return posed(id, prompt, texts, best, subset, **more)
+
+
+def words_of(source: Source, *columns: str) -> tuple[str, ...]:
+    """The texts of columns that belong together; none where one is empty."""
+    found = tuple(str(source.values.get(name) or "") for name in columns)
+    return found if all(found) else ()
 
 
 def label_of(source: Source, column: str, known: Mapping[str, T]) -> T:
@@ -119,23 +136,23 @@ def text_of(source: Source, column: str) -> str:
     value = source.values.get(column)
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
-    if not isinstance(value, str):
-        raise UserError(f"{source.where}: column '{column}' is {value!r:.60}; expected text.")
-    return value
+    return _as(str, source, column, value)
 
 
 def list_of(source: Source, column: str) -> list[Any]:
-    value = parsed(source, column)
-    if not isinstance(value, list):
-        raise UserError(f"{source.where}: column '{column}' is {value!r:.60}; expected a list.")
-    return value
+    return _as(list[Any], source, column, parsed(source, column))
 
 
 def texts_of(source: Source, column: str) -> list[str]:
-    values = list_of(source, column)
-    if not all(isinstance(value, str) for value in values):
-        raise UserError(f"{source.where}: column '{column}' holds other things than texts.")
-    return values
+    return _as(list[str], source, column, parsed(source, column))
+
+
+def _as(kind: type[T], source: Source, column: str, value: Any) -> T:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        what = f"column '{column}' is {value!r:.60}"
+        raise UserError(f"{source.where}: {what}; {error}.") from None
 
 
 def parsed(source: Source, column: str) -> Any:
@@ -192,8 +209,7 @@ def _item_of(row: Source, show: Sequence[str], media: Sequence[str]) -> Item:
     texts, best, authors, columns = _responses(row, id)
     prompt = next((name for name in PROMPTS if values.get(name)), "")
     if not prompt:
-        got = ", ".join(values) or "nothing"
-        raise UserError(f"{row.where}: no prompt; expected one of {', '.join(PROMPTS)}; got {got}.")
+        raise _lacks(row, "prompt", f"one of {', '.join(PROMPTS)}")
     used |= {prompt, *media, *columns}
     fields = {k: v for k, v in values.items() if k not in used or k in show}
     folder, parts = row.path.parent, list[MediaPart]()
@@ -225,8 +241,8 @@ def _responses(row: Source, id: str) -> tuple[list[str], Choice | None, tuple[st
     if values.get("chosen") is not None and values.get("rejected") is not None:
         good, bad = (_text(row, values[name], name) for name in ("chosen", "rejected"))
         texts, best, order = shuffled(id, [good], [bad])
-        names = [str(values.get(name) or "") for name in ("chosen_model", "rejected_model")]
-        authors = tuple(names[place] for place in order) if all(names) else ()
+        names = words_of(row, "chosen_model", "rejected_model")
+        authors = tuple(names[place] for place in order) if names else ()
         return texts, best, authors, {"chosen", "rejected", "chosen_model", "rejected_model"}
     for pair in PAIRS:
         if all(values.get(name) is not None for name in pair):
@@ -241,9 +257,12 @@ def _responses(row: Source, id: str) -> tuple[list[str], Choice | None, tuple[st
     for name in ("response", "completion"):
         if values.get(name) is not None:
             return [_text(row, values[name], name)], None, (), {name}
-    expected = "response, responses, a and b, or chosen and rejected"
-    got = ", ".join(values) or "nothing"
-    raise UserError(f"{row.where}: no response; expected {expected}; got {got}.")
+    raise _lacks(row, "response", "response, responses, a and b, or chosen and rejected")
+
+
+def _lacks(row: Source, what: str, expected: str) -> UserError:
+    got = ", ".join(row.values) or "nothing"
+    return UserError(f"{row.where}: no {what}; expected {expected}; got {got}.")
 
 
 def _winner(row: Source) -> Choice | None:
@@ -251,13 +270,13 @@ def _winner(row: Source) -> Choice | None:
 
 
 def _authors(row: Source, count: int) -> tuple[tuple[str, ...], set[str]]:
-    for pair in AUTHORS:
-        if count == 2 and all(row.values.get(name) for name in pair):
-            return tuple(str(row.values[name]) for name in pair), set(pair)
+    for pair in AUTHORS if count == 2 else ():
+        if named := words_of(row, *pair):
+            return named, set(pair)
     for name in ("authors", "models"):
-        named = row.values.get(name)
-        if isinstance(named, list) and len(named) == count:
-            return tuple(str(one) for one in named), {name}
+        listed = row.values.get(name)
+        if isinstance(listed, list) and len(listed) == count:
+            return tuple(map(str, listed)), {name}
     return (), set()
 
 

@@ -14,9 +14,9 @@ import hashlib
 import io
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Annotated, Any, NamedTuple
+from typing import IO, Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -28,14 +28,15 @@ from burnish.texts import half_pair
 from burnish.tools.search.passages import Passage
 
 TEXTS = (".txt", ".md")
-_KINDS = {
+Kind = Literal["jsonl", "csv", "tsv", "parquet"]
+KINDS: dict[str, Kind] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".csv": "csv",
     ".tsv": "tsv",
     ".parquet": "parquet",
 }
-TABLES = tuple(_KINDS)
+TABLES = tuple(KINDS)
 DEEPEST = 200
 """Levels of lists and objects inside each other that a row may have."""
 LARGEST_GROUP = 8 << 30
@@ -145,11 +146,8 @@ def check_unpacked(path: Path, file: IO[bytes]) -> None:
 
 
 def file_digest(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); expected a file.") from None
+    with _opened(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def tree_digest(path: Path) -> str:
@@ -265,7 +263,7 @@ def _documents(
         values = row.values
         columns = columns or {name: _column(path, source, name, list(values)) for name in _USUAL}
         where = f"{path}:{row.number}"
-        text, title = (_text(where, columns[k], values.get(columns[k])) for k in ("text", "title"))
+        text, title = (cell_text(where, columns[k], values) for k in ("text", "title"))
         id_: Any = f"{file.name}:{row.number}" if is_one_of_many else row.number
         if columns["id"] in values:
             id_ = values[columns["id"]]
@@ -277,18 +275,27 @@ def _documents(
 
 def _column(path: Path, source: Source, what: str, first: list[str]) -> str:
     """Which column holds the ids, titles or texts, decided by the first row."""
-    given: str = getattr(source, what)
-    usual = next((name for name in _USUAL[what] if name in first), "")
-    if given in first or (not given and (usual or what != "text")):
-        return given or usual
-    names = (given,) if given else _USUAL["text"]
-    near = next(filter(None, (did_you_mean(name, first) for name in names)), "")
-    missing = f"'{given}' ({what})" if given else f"of texts, such as {', '.join(_USUAL['text'])}"
-    has = f"the first row has {', '.join(first) or 'none'}"
-    raise UserError(f"{path}: no column {missing}; {has}.{near} Name it (--{what} COLUMN).")
+    given, usual = getattr(source, what), _USUAL[what]
+    if what != "text" and not given:
+        return next((name for name in usual if name in first), "")
+    return find_column(path, given, usual, first, f"{what}s", f"Name it (--{what} COLUMN).")
 
 
-def _text(where: str, column: str, value: Any) -> str:
+def find_column(
+    where: str | Path, given: str, usual: Sequence[str], names: Sequence[str], what: str, todo: str
+) -> str:
+    """The column that was named, or the first usual one; refused where it is not among `names`."""
+    for name in (given,) if given else usual:
+        if name in names:
+            return name
+    missing = f"'{given}' of {what}" if given else f"of {what}, such as {', '.join(usual)}"
+    has = f"it has {', '.join(names[:8]) or 'none'}.{did_you_mean(given, names)}"
+    raise UserError(f"{where}: no column {missing}; {has} {todo}")
+
+
+def cell_text(where: str, column: str, values: Mapping[str, Any]) -> str:
+    """A cell that has to be a text; empty where it is missing."""
+    value = values.get(column)
     if value is None:
         return ""
     if not isinstance(value, str):
@@ -301,7 +308,7 @@ def table_rows(
     path: Path, at_once: int = 1024, columns: list[str] | None = None
 ) -> Iterator[SourceRow]:
     """The rows of a table as a stream; the first that cannot be read is refused."""
-    for row in read_rows(path, _KINDS[path.suffix.lower()], at_once=at_once, columns=columns):
+    for row in read_rows(path, KINDS[path.suffix.lower()], at_once=at_once, columns=columns):
         if isinstance(row, BadRow):
             raise UserError(f"{path}:{row.number}: {row.why}.")
         yield row
@@ -363,7 +370,7 @@ def kind_word(value: Any) -> str:
     return "null" if value is None else names.get(type(value), type(value).__name__)
 
 
-def _opened(path: Path) -> IO[bytes]:
+def _opened(path: Path) -> io.BufferedReader:
     try:
         return path.open("rb")
     except OSError as error:
@@ -455,23 +462,9 @@ def _parquet_rows(
             if most_bytes and held > most_bytes:
                 got = f"more than {most_bytes >> 20:,} MiB unpacked"
                 raise UserError(f"{path}: {got}. Split it, or leave columns out.")
-            for values in _plain_rows(path, batch, place[0]):
+            for values in batch.to_pylist():
                 place[0] += 1
                 yield SourceRow(place[0], values, place[0] / total)
-
-
-def _plain_rows(path: Path, batch: Any, before: int) -> list[dict[str, Any]]:
-    try:
-        found: list[dict[str, Any]] = batch.to_pylist()
-    except UnicodeDecodeError:
-        found = []
-        for number in range(batch.num_rows):
-            try:
-                found += batch.slice(number, 1).to_pylist()
-            except UnicodeDecodeError as error:
-                place = f"{path}:{before + number + 1}"
-                raise UserError(f"{place}: not UTF-8 ({error.reason}); save it as UTF-8.") from None
-    return found
 
 
 @contextlib.contextmanager

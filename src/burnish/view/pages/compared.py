@@ -13,10 +13,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from burnish.bench import ABSENT, Comparison, Estimate, RunGroup, compare, differing, run_table
+from burnish.bench import Comparison, Estimate, RunGroup, compare, differing, run_table
 from burnish.bench.comparison import CURVES, evaluation_after, held_out_run
 from burnish.bench.comparison import evaluations as by_step
 from burnish.bench.run_tables import SeedMean
+from burnish.bench.statistics import as_record
 from burnish.errors import BurnishError, StoreError, UserError
 from burnish.metrics import title_of
 from burnish.store.manifest import list_sweeps, read_sweep
@@ -93,8 +94,8 @@ def many_page(
         "differs": [
             {
                 "key": key,
-                "values": [None if value is ABSENT else value for value in values],
-                "there": [value is not ABSENT for value in values],
+                "values": values,
+                "there": [value is not None for value in values],
             }
             for key, values in table.differs.items()
         ],
@@ -225,10 +226,10 @@ def compare_page(
         "differs": [
             {
                 "key": key,
-                "a": None if one is ABSENT else one,
-                "b": None if two is ABSENT else two,
-                "in_a": one is not ABSENT,
-                "in_b": two is not ABSENT,
+                "a": one,
+                "b": two,
+                "in_a": one is not None,
+                "in_b": two is not None,
             }
             for key, (one, two) in differs.items()
         ],
@@ -252,7 +253,7 @@ def _tested(found: Comparison | None, after: int, limit: int) -> Page:
         return {"verdict": "", "pairs": [], **nothing, **none}
     test: dict[str, Any] | None = None
     if found.test is not None:
-        test = found.test.record()
+        test = as_record(found.test)
         for name, value in found.test._asdict().items():
             if isinstance(value, Estimate):
                 test[name] = {**value._asdict(), "doubt": value.doubt}

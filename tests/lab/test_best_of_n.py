@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnish.bench.statistics import best_of_n_curve
+from lab.dir.best_of_n import best_of_n_curve
 
 
 def test_a_worked_case():
