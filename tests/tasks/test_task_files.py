@@ -138,7 +138,7 @@ def test_duplicates_are_counted(tmp_path):
     tasks = load(tmp_path, held_out=NOTHING_HELD_OUT)
     assert tasks.train_size == 7
     assert tasks.notes == (
-        "d.jsonl: 2 of 7 rows repeat a prompt: 2 in training, where each row is a task of its own.",
+        "d.jsonl: 2 of 7 rows repeat a prompt in training, where each row is a task of its own.",
     )
 
 
@@ -148,8 +148,8 @@ def test_repeated_prompts_that_are_held_out_are_kept_once(tmp_path):
     tasks = load(tmp_path, held_out=HeldOutColumn("side", ("test",)))
     assert (tasks.train_size, len(tasks.held_out())) == (4, 3)
     assert tasks.notes == (
-        "d.jsonl: 2 of 8 rows repeat a prompt: 1 in training, where each row is a task of its own; "
-        "1 held out, where the first row of a prompt is kept.",
+        "d.jsonl: 1 of 4 rows repeat a prompt in training, where each row is a task of its own.",
+        "d.jsonl: 1 of 4 rows repeat a prompt held out, where the first row of a prompt is kept.",
     )
 
 
@@ -232,7 +232,7 @@ BROKEN = {
     "label that is no field": ("d.jsonl", GOOD.encode(), {"labels": ("anser",)}, "labels names 'anser', which is not in fields (answer). Did you mean 'answer'?"),
     "repeated id": ("d.jsonl", f"{GOOD}\n{GOOD}".encode(), {"id": "answer"}, "d.jsonl:2: id '1' is also that of row 1"),
     "one row to split": ("d.jsonl", GOOD.encode(), {"held_out": HeldOutShare(0.1)}, "one prompt cannot be split into training and held-out"),
-    "split column missing": ("d.jsonl", GOOD.encode(), {"held_out": HeldOutColumn("splt", ("test",))}, "held_out column 'splt' is in no row"),
+    "split column missing": ("d.jsonl", GOOD.encode(), {"held_out": HeldOutColumn("splt", ("test",))}, "no row has 'splt' in ['test']; it holds nothing; the columns are question, answer"),
     "split value missing": ("d.jsonl", GOOD.encode(), {"held_out": HeldOutColumn("answer", ("2",))}, "no row has 'answer' in ['2']; it holds '1'"),
     "all rows held out": ("d.jsonl", GOOD.encode(), {"held_out": HeldOutColumn("answer", ("1",))}, "no training row is left: every row is held out"),
     "nothing left after skipping": ("d.jsonl", b"[1]\n[2]", {"bad_rows": "skip"}, "no usable row (2 skipped)"),

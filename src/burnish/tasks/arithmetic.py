@@ -213,10 +213,10 @@ class ArithmeticTasks(EndlessTasks):
             if part.size > SMALL:
                 self._find(part, random.Random(0), self._trainable)
                 continue
-            valid = [question for question in every(part) if self._valid(question)]
-            held_out = sum(is_held_out(q.key, config.held_out_share) for q in valid)
-            if held_out == len(valid) or (held_out == 0 and config.held_out_share > 0):
-                sides = f"{len(valid)} possible questions, {held_out} of them held out"
+            count = sum(map(self._valid, every(part)))
+            held_out = sum(map(self._testable, every(part)))
+            if held_out == count or (held_out == 0 and config.held_out_share > 0):
+                sides = f"{count} possible questions, {held_out} of them held out"
                 expected = "expected some on both sides. Change held_out_share, digits or negative"
                 where = f"tasks '{self.name}', part '{part.label}'"
                 raise UserError(f"{where}: {sides}; {expected}.")
@@ -231,14 +231,14 @@ class ArithmeticTasks(EndlessTasks):
         rng = random.Random(derive(self._seed, "arithmetic", index))
         part = rng.choices(self.parts, self._weights)[0]
         question = self._find(part, rng, self._trainable)
-        return self._task(f"{self.name}/{index}", part, question, rng)
+        return self._task(str(index), part, question, rng)
 
     def held_out(self, limit: int | None = None) -> list[Task]:
         tasks = []
         for part, question in self._held_out[:limit]:
             rng = random.Random(derive("arithmetic examples", question.text))
-            task_id = f"{self.name}/held-out/{question.text.replace(' ', '')}"
-            tasks.append(self._task(task_id, part, question, rng))
+            place = f"held-out/{question.text.replace(' ', '')}"
+            tasks.append(self._task(place, part, question, rng))
         return tasks
 
     @cached_property
@@ -285,47 +285,39 @@ class ArithmeticTasks(EndlessTasks):
     def _testable(self, question: Expression) -> bool:
         return is_held_out(question.key, self.config.held_out_share) and self._valid(question)
 
-    def _task(self, task_id: str, part: Part, question: Expression, rng: random.Random) -> Task:
-        value = question.value
+    def _task(self, place: str, part: Part, question: Expression, rng: random.Random) -> Task:
         fields = {
             "question": _ask(question),
-            "answer": str(value),
-            "value": value,
+            "answer": str(question.value),
+            "value": question.value,
             "operands": list(question.operands),
             "operators": list(question.operators),
             "operator": " ".join(question.operators),
             "part": part.label,
             "level": self._level,
         }
-        config = self.config
-        turns = [Message("system", config.system)] if config.system else []
+        turns = [Message("system", self.config.system)] if self.config.system else []
         for example in self._examples(question, rng):
             turns += [Message("user", self._asked(example))]
             turns += [Message("assistant", str(example.value))]
-        return Task(
-            id=task_id,
-            messages=(*turns, Message("user", self._asked(question))),
-            fields=fields,
-            labels=("answer", "value"),
-            source=self.name,
-        )
+        turns.append(Message("user", self._asked(question)))
+        return Task(f"{self.name}/{place}", tuple(turns), fields, ("answer", "value"), self.name)
 
     def _examples(self, question: Expression, rng: random.Random) -> list[Expression]:
         """Trainable questions other than this one, all different where the part has enough."""
-        found: list[Expression] = []
-        for _ in range(self.config.examples):
-            seen = {question.key, *(example.key for example in found)}
-            for _ in range(TRIES):
-                part = rng.choices(self.parts, self._weights)[0]
-                example = self._find(part, rng, self._trainable)
-                if example.key not in seen:
-                    found.append(example)
-                    break
-            else:
-                asked = f"examples = {self.config.examples}"
-                few = f"the mixture has only about {len(found)} other questions"
-                raise UserError(f"tasks '{self.name}': {asked}, but {few}. Ask for fewer.")
-        return found
+        found: dict[str, Expression] = {}
+        wanted = self.config.examples
+        for _ in range(TRIES * wanted):
+            part = rng.choices(self.parts, self._weights)[0]
+            example = self._find(part, rng, self._trainable)
+            if example.key != question.key:
+                found.setdefault(example.key, example)
+            if len(found) == wanted:
+                break
+        if len(found) < wanted:
+            few = f"the mixture has only about {len(found)} other questions"
+            raise UserError(f"tasks '{self.name}': examples = {wanted}, but {few}. Ask for fewer.")
+        return list(found.values())
 
     def _asked(self, question: Expression) -> str:
         return " ".join(filter(None, (_ask(question), self.config.instruction)))

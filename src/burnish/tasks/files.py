@@ -122,17 +122,12 @@ def load_file(
     contents = [table.content, *_media_hashes(config, entries)]
     how = config.held_out
     if isinstance(how, HeldOutFile):
-        other = read_table(_place(how.path, root), config.format)
-        train, held_out = (
-            entries,
-            _entries(config, other, f"{name}/held-out", labels, finish, notes),
-        )
+        other, train = read_table(_place(how.path, root), config.format), entries
+        held_out = _entries(config, other, f"{name}/held-out", labels, finish, notes)
         contents += [other.content, *_media_hashes(config, held_out)]
     else:
-        if isinstance(how, HeldOutColumn):
-            chosen = _keys_by_column(how, entries, path)
-        else:
-            chosen = _keys_by_share(how, entries, path)
+        by_column = isinstance(how, HeldOutColumn)
+        chosen = (_keys_by_column if by_column else _keys_by_share)(how, entries, path)
         train = [entry for entry in entries if entry.key not in chosen]
         held_out = [entry for entry in entries if entry.key in chosen]
     distinct = {entry.key: entry for entry in reversed(held_out)}
@@ -229,13 +224,7 @@ def _entries(
             bad.append(BadRow(row.number, str(error)))
             continue
         ids[row_id] = row.number
-        task = Task(
-            id=f"{name}/{row_id}",
-            messages=draft.messages,
-            fields=draft.fields,
-            labels=labels,
-            source=name,
-        )
+        task = Task(f"{name}/{row_id}", draft.messages, draft.fields, labels, name)
         entries.append(Entry(row, content_key(draft.messages), task))
     _report_bad(config, table, bad, notes)
     if not entries:
@@ -251,9 +240,10 @@ def _media_folder(config: File, table: Table) -> Path | None:
 def _media_hashes(config: File, entries: list[Entry]) -> list[bytes]:
     """Of the images and sounds, which may stand in files of their own."""
     found = []
-    for task in (entry.task for entry in entries):
+    for _, _, task in entries:
         found += [part.sha256 for message in task.messages for part in message.media]
-        for value in (task.fields.get(name) for name in config.pictures):
+        for name in config.pictures:
+            value = task.fields.get(name)
             listed = value if isinstance(value, list) else [value]
             found += [one["sha256"] for one in listed if isinstance(one, dict)]
     return [b"".join(map(bytes.fromhex, found))] if found else []
@@ -262,13 +252,13 @@ def _media_hashes(config: File, entries: list[Entry]) -> list[bytes]:
 def _report_bad(config: File, table: Table, bad: list[BadRow], notes: list[str]) -> None:
     if not bad:
         return
-    first = sorted(bad)[:SHOWN_BAD_ROWS]
-    shown = "; ".join(f"{table.path}:{row.number}: {row.why}" for row in first)
-    more = f"; and {len(bad) - len(first)} more" if len(bad) > len(first) else ""
-    total = len(table.rows) + len(table.bad)
+    whole = [f"{table.path}:{row.number}: {row.why}" for row in sorted(bad)]
+    more = [f"and {len(bad) - SHOWN_BAD_ROWS} more"] if len(bad) > SHOWN_BAD_ROWS else []
+    shown = "; ".join(whole[:SHOWN_BAD_ROWS] + more)
     if config.bad_rows == "refuse":
-        raise UserError(f"{shown}{more}. Mend the file, or set task.bad_rows = 'skip'.")
-    notes.append(f"{table.path.name}: {len(bad)} of {total} rows skipped ({shown}{more}).")
+        raise UserError(f"{shown}. Mend the file, or set task.bad_rows = 'skip'.")
+    total = len(table.rows) + len(table.bad)
+    notes.append(f"{table.path.name}: {len(bad)} of {total} rows skipped ({shown}).")
 
 
 def _keys_by_share(how: HeldOutShare, entries: list[Entry], path: Path) -> set[str]:
@@ -289,28 +279,24 @@ def _keys_by_column(how: HeldOutColumn, entries: list[Entry], path: Path) -> set
     rows = [entry.row.values for entry in entries]
     found = [str(look_up(row, how.column)) if has(row, how.column) else None for row in rows]
     chosen = {e.key for e, value in zip(entries, found, strict=True) if value in how.values}
-    if chosen:
-        return chosen
-    known = sorted({value for value in found if value is not None})
-    if not known:
-        columns = list(rows[0])
-        hint = f"{did_you_mean(how.column, columns)} The file has {', '.join(columns)}"
-        raise UserError(f"{path}: held_out column '{how.column}' is in no row.{hint}.")
-    holds = f"{', '.join(map(repr, known[:8]))}.{did_you_mean(how.values[0], known)}"
-    raise UserError(f"{path}: no row has '{how.column}' in {list(how.values)}; it holds {holds}")
+    if not chosen:
+        known = sorted({value for value in found if value is not None})
+        holds = ", ".join(map(repr, known[:8])) or f"nothing; the columns are {', '.join(rows[0])}"
+        hint = did_you_mean(how.values[0], known) or did_you_mean(how.column, rows[0])
+        no_row = f"no row has '{how.column}' in {list(how.values)}"
+        raise UserError(f"{path}: {no_row}; it holds {holds}.{hint}")
+    return chosen
 
 
 def _note_repeated(train: list[Entry], held_out: list[Entry], path: Path, notes: list[str]) -> None:
-    trained = len(train) - len({entry.key for entry in train})
-    dropped = len(held_out) - len({entry.key for entry in held_out})
-    fates = []
-    if trained:
-        fates.append(f"{trained} in training, where each row is a task of its own")
-    if dropped:
-        fates.append(f"{dropped} held out, where the first row of a prompt is kept")
-    if fates:
-        rows = f"{trained + dropped} of {len(train) + len(held_out)} rows repeat a prompt"
-        notes.append(f"{path.name}: {rows}: {'; '.join(fates)}.")
+    sides = {
+        "in training, where each row is a task of its own": train,
+        "held out, where the first row of a prompt is kept": held_out,
+    }
+    for side, entries in sides.items():
+        if repeated := len(entries) - len({entry.key for entry in entries}):
+            rows = f"{repeated} of {len(entries)} rows"
+            notes.append(f"{path.name}: {rows} repeat a prompt {side}.")
 
 
 # --- ready mappings for GSM8K, MATH and multiple choice, as these sets are shipped

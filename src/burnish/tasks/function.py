@@ -156,13 +156,7 @@ class FunctionTasks(EndlessTasks):
             both = f"{_listed(drawn.fields)} and another {_listed(self.fields)}"
             same = "expected the same ones every time (null for no value)"
             raise UserError(f"{self._where}: one question has the fields {both}; {same}.")
-        return Task(
-            id=f"{self.name}/{task_id}",
-            messages=drawn.messages,
-            fields=drawn.fields,
-            labels=self._labels,
-            source=self.name,
-        )
+        return Task(f"{self.name}/{task_id}", drawn.messages, drawn.fields, self._labels, self.name)
 
     def _draw(self, *seed: str | int) -> Drawn:
         rng = random.Random(derive("function", *seed))
@@ -183,9 +177,8 @@ class FunctionTasks(EndlessTasks):
         messages = _messages(made, has_media=bool(media))
         if media:
             blobs = CheckedBlobs()
-            messages = placed(
-                messages, [p for name in media for p in read_media(made[name], None, blobs)]
-            )
+            parts = [part for name in media for part in read_media(made[name], None, blobs)]
+            messages = placed(messages, parts)
         messages = under_system(messages, self.config.system)
         fields = {
             name: _plain(value, f"field '{name}'")
@@ -206,10 +199,8 @@ class FunctionTasks(EndlessTasks):
         try:
             signature.bind(random.Random(0), **options)
         except TypeError as error:
-            unknown = next((name for name in options if name not in names), "")
-            takes = f"rng and {_listed(names)}; set them in options" if names else "rng alone"
-            hint = did_you_mean(unknown, names)
-            raise UserError(f"{self._where}: {error}; the function takes {takes}.{hint}") from None
+            takes = f"the function takes, by task.options, {_listed(names)}"
+            raise UserError(f"{self._where}: {error}; {takes}.") from None
         read = dict(options)
         for name, parameter in signature.parameters.items():
             kind = parameter.annotation

@@ -12,7 +12,7 @@ import struct
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Protocol
+from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
 import msgspec
 from msgspec import Meta
@@ -38,6 +38,7 @@ COLOURS = ("red", "green", "blue", "yellow", "purple", "black")
 """Of things that are asked about."""
 DESCRIBE = "describe"
 TRIES = 2_000
+Form = Literal["rectangle", "ellipse", "polygon"]
 
 
 class Asked(NamedTuple):
@@ -82,14 +83,9 @@ class Sheet:
         self._image = image.new("P", (size, size), 0)
         self._draw = draw.Draw(self._image)
 
-    def rectangle(self, box: Sequence[int], colour: str) -> None:
-        self._draw.rectangle(list(box), fill=_index(colour))
-
-    def ellipse(self, box: Sequence[int], colour: str) -> None:
-        self._draw.ellipse(list(box), fill=_index(colour))
-
-    def polygon(self, points: Sequence[tuple[int, int]], colour: str) -> None:
-        self._draw.polygon(list(points), fill=_index(colour))
+    def draw(self, shape: Form, points: Sequence[int], colour: str) -> None:
+        """A filled shape: the box around it, or its corners, x and y in turn."""
+        getattr(self._draw, shape)(list(points), fill=_index(colour))
 
     def line(self, points: Sequence[tuple[int, int]], colour: str, width: int = 1) -> None:
         self._draw.line(list(points), fill=_index(colour), width=width)

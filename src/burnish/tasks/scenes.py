@@ -1,12 +1,13 @@
 """Coloured shapes on a white sheet, bar and line charts, and questions about them.
 
-A chart has whole values up to 10 over letters in any order, gridlines with numbers, and, where asked
-for, each value printed over its bar or point. Facts are exact: they are what was drawn.
+A chart has whole values up to 10 over letters in any order, and gridlines with numbers. Facts are
+exact: they are what was drawn.
 """
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Literal, NamedTuple
@@ -59,13 +60,15 @@ class Scene(NamedTuple):
     @property
     def facts(self) -> list[str]:
         """One for each thing, then the counts."""
-        names = sorted({one.name for one in self.things})
-        shapes = [shape for shape in SHAPES if self._count(shape=shape)]
+        names, shapes = (Counter(getattr(t, k) for t in self.things) for k in ("name", "shape"))
+        counts = [(names[name], name) for name in sorted(names)]
+        counts += [(shapes[shape], shape) for shape in SHAPES if shape in shapes]
         return [
             *(f"a {one.name} is {self.place(one)}" for one in self.things),
-            *(_there(self._count(name=name), name) for name in names),
-            *(_there(self._count(shape=shape), shape) for shape in shapes),
-            _there(len(self.things), "thing"),
+            *(
+                f"there {'is' if number == 1 else 'are'} {counted(number, noun)}"
+                for number, noun in (*counts, (len(self.things), "thing"))
+            ),
         ]
 
     @property
@@ -99,29 +102,26 @@ class Scene(NamedTuple):
             draw_shape(sheet, one.shape, one.colour, x, y, cell * 3 // 8)
         return sheet.png()
 
-    def only(self, **wanted: str) -> Thing | None:
-        """The one thing with this colour or shape; None for none or several."""
-        found = [one for one in self.things if all(getattr(one, k) == v for k, v in wanted.items())]
-        return found[0] if len(found) == 1 else None
-
-    def _count(self, **wanted: str) -> int:
-        return sum(all(getattr(one, k) == v for k, v in wanted.items()) for one in self.things)
+    def single(self, kind: str) -> list[Thing]:
+        """The things that no other shares its `colour`, `shape` or `name` with."""
+        counts = Counter(getattr(one, kind) for one in self.things)
+        return [one for one in self.things if counts[getattr(one, kind)] == 1]
 
 
 def draw_shape(sheet: Sheet, shape: str, colour: str, x: int, y: int, reach: int) -> None:
     """A shape around (x, y) that reaches so far in each direction."""
     left, top, right, bottom = x - reach, y - reach, x + reach, y + reach
     if shape == "circle":
-        sheet.ellipse((left, top, right, bottom), colour)
+        sheet.draw("ellipse", (left, top, right, bottom), colour)
     elif shape == "square":
         inset = reach // 8
-        sheet.rectangle((left + inset, top + inset, right - inset, bottom - inset), colour)
+        sheet.draw("rectangle", (left + inset, top + inset, right - inset, bottom - inset), colour)
     elif shape == "triangle":
-        sheet.polygon([(x, top), (right, bottom), (left, bottom)], colour)
+        sheet.draw("polygon", (x, top, right, bottom, left, bottom), colour)
     else:
         bar = max(1, reach // 3)
-        sheet.rectangle((x - bar, top, x + bar, bottom), colour)
-        sheet.rectangle((left, y - bar, right, y + bar), colour)
+        sheet.draw("rectangle", (x - bar, top, x + bar, bottom), colour)
+        sheet.draw("rectangle", (left, y - bar, right, y + bar), colour)
 
 
 class Scenes(PictureSettings, frozen=True, kw_only=True, tag="scenes"):
@@ -182,10 +182,6 @@ class Scenes(PictureSettings, frozen=True, kw_only=True, tag="scenes"):
                     return found
 
 
-def _there(number: int, noun: str) -> str:
-    return f"there {'is' if number == 1 else 'are'} {counted(number, noun)}"
-
-
 def _count(scene: Scene, rng: random.Random) -> Asked:
     """Of a shape, a colour or a name; of something that is there in three of four questions."""
     one = rng.choice(scene.things)
@@ -194,20 +190,21 @@ def _count(scene: Scene, rng: random.Random) -> Asked:
         shape, colour = rng.choice(SHAPES), rng.choice(COLOURS)
     form = rng.randrange(3)
     if form == 0:
-        found, what = scene._count(shape=shape), counted(2, shape)[2:]
+        found, what = [t for t in scene.things if t.shape == shape], counted(2, shape)[2:]
     elif form == 1:
-        found, what = scene._count(colour=colour), f"{colour} things"
+        found, what = [t for t in scene.things if t.colour == colour], f"{colour} things"
     else:
-        found, what = len(scene.things), "things"
-    return Asked("count", f"How many {what} are there?", str(found))
+        found, what = list(scene.things), "things"
+    return Asked("count", f"How many {what} are there?", str(len(found)))
 
 
 def _attribute(scene: Scene, rng: random.Random, kind: str) -> Asked | None:
     """The colour of the only thing of a shape, or the shape of the only one of a colour."""
+    # In the order of the names, which a draw goes by.
     if kind == "colour":
-        known = [one for shape in SHAPES if (one := scene.only(shape=shape))]
+        known = sorted(scene.single("shape"), key=lambda one: SHAPES.index(one.shape))
     else:
-        known = [one for colour in COLOURS if (one := scene.only(colour=colour))]
+        known = sorted(scene.single("colour"), key=lambda one: COLOURS.index(one.colour))
     if not known:
         return None
     one = rng.choice(known)
@@ -219,7 +216,7 @@ def _attribute(scene: Scene, rng: random.Random, kind: str) -> Asked | None:
 def _place(scene: Scene, rng: random.Random) -> Asked | None:
     """What a cell of the grid holds, or in which quarter a thing lies."""
     if not scene.grid:
-        known = [one for one in scene.things if scene.only(colour=one.colour, shape=one.shape)]
+        known = scene.single("name")
         if not known:
             return None
         one = rng.choice(known)
@@ -234,7 +231,7 @@ def _place(scene: Scene, rng: random.Random) -> Asked | None:
 
 def _relation(scene: Scene, rng: random.Random) -> Asked | None:
     """Yes and no are equally frequent."""
-    known = [one for one in scene.things if scene.only(colour=one.colour, shape=one.shape)]
+    known = scene.single("name")
     if len(known) < 2:
         return None
     first, second = rng.sample(known, 2)
@@ -277,7 +274,6 @@ class Chart(NamedTuple):
     values: tuple[int, ...]
     colours: tuple[str, ...]
     size: int
-    shows_values: bool
 
     @property
     def key(self) -> str:
@@ -333,14 +329,12 @@ class Chart(NamedTuple):
             sheet.line(points, "grey", 3)
         for (x, y), colour in zip(points, self.colours, strict=True):
             if self.form == "bar":
-                sheet.rectangle((x - slot // 3, y, x + slot // 3, bottom), colour)
+                sheet.draw("rectangle", (x - slot // 3, y, x + slot // 3, bottom), colour)
             else:
                 reach = size // 40
-                sheet.ellipse((x - reach, y - reach, x + reach, y + reach), colour)
-        for (x, y), label, value in zip(points, self.labels, self.values, strict=True):
+                sheet.draw("ellipse", (x - reach, y - reach, x + reach, y + reach), colour)
+        for x, label in zip(middles, self.labels, strict=True):
             sheet.text(x, bottom + (size - bottom) // 2, label, scale=scale)
-            if self.shows_values:
-                sheet.text(x, y - size // 22, str(value), scale=max(1, scale - 1))
         return sheet.png()
 
 
@@ -363,8 +357,6 @@ class Charts(PictureSettings, frozen=True, kw_only=True, tag="charts"):
     """Values in a chart, at least."""
     most: Annotated[int, Meta(ge=2, le=6)] = 5
     """Values in a chart, at most."""
-    shows_values: bool = False
-    """Print each value over its bar or point."""
     size: Annotated[int, Meta(ge=96, le=1024, multiple_of=32)] = 224
     """Pixels of a side."""
 
@@ -380,5 +372,4 @@ class Charts(PictureSettings, frozen=True, kw_only=True, tag="charts"):
             tuple(rng.sample(range(1, TOP + 1), count)),
             tuple(rng.sample(COLOURS, count)),
             self.size,
-            self.shows_values,
         )
