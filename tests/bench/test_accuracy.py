@@ -169,14 +169,14 @@ def test_recorded_judges_of_llmbar():
     judges = read_recorded("llmbar", data("recorded_judges", "llmbar.parquet"), items)
     assert len(judges) == 12
     gpt4 = judges["GPT-4/Metrics_Reference"]
-    one, both = accuracy(gpt4.forward), accuracy(gpt4.both)
+    one, both = accuracy(gpt4.forward), accuracy(gpt4.judged)
     assert one.all is not None
     assert one.all.value == pytest.approx(0.879, abs=0.001)
     assert both.decided is not None
     assert both.decided.value == pytest.approx(0.924, abs=0.001)
     # Two orders decide fewer pairs and are right more often where they decide.
     for judge in judges.values():
-        single, double = accuracy(judge.forward), accuracy(judge.both)
+        single, double = accuracy(judge.forward), accuracy(judge.judged)
         assert double.ties > single.ties
     assert sum(j.forward[0].is_valid is False for j in judges.values()) <= 12
 

@@ -221,7 +221,9 @@ def test_too_few_different_questions(tmp_path):
 
 
 def test_options_are_checked_against_the_function(sums):
-    with pytest.raises(UserError, match=r"unexpected keyword argument 'tap'.*takes, by task.options, top"):
+    with pytest.raises(
+        UserError, match=r"unexpected keyword argument 'tap'.*takes, by task.options, top"
+    ):
         tasks_of(sums, options={"tap": 3})
     written(sums, "def make(rng, top):\n    return {'prompt': str(rng.random() * top)}\n")
     with pytest.raises(UserError, match="missing a required argument: 'top'"):

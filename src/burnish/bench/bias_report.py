@@ -158,7 +158,7 @@ class AttributeBias:
 
     @property
     def _words(self) -> tuple[str, str]:
-        return SIDES.get(self.name, (f"has more {self.name}", f"has less {self.name}"))
+        return SIDES[self.name]
 
 
 @dataclass(frozen=True)
@@ -201,16 +201,11 @@ async def bias_report(
     """Score all pairs as they are and with each attribute planted on either side."""
     if not pairs:
         raise refused("pairs", pairs, "at least one Pair(task, chosen, rejected)")
-    variants = [list(pairs)]
-    for probed in PROBED:
-        plant = probed.plant
-        variants.append(
-            [one._replace(chosen=plant(one.chosen), rejected=plant(one.rejected)) for one in pairs]
-        )
+    plants: list[Callable[[str], str]] = [str, *(probed.plant for probed in PROBED)]
     talks = [
-        (pair.task.messages, text)
-        for group in variants
-        for pair in group
+        (pair.task.messages, plant(text))
+        for plant in plants
+        for pair in pairs
         for text in (pair.chosen, pair.rejected)
     ]
     values = await _scores(scorer, talks, limit)
@@ -219,7 +214,7 @@ async def bias_report(
     scored = [
         i
         for i in range(len(pairs))
-        if all(value is not None for group in by_group for value in group[2 * i : 2 * i + 2])
+        if all(None not in group[2 * i : 2 * i + 2] for group in by_group)
     ]
     if not scored:
         none = f"reward '{scorer.name}' gave no value for any of {len(pairs)} pairs"

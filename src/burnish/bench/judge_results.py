@@ -10,7 +10,6 @@ import dataclasses
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,13 +58,16 @@ class PointScore(NamedTuple):
 
 def point_score(judged: Sequence[Judged]) -> PointScore:
     """Mean of the values with an interval, over all and by subset; missing is not 0."""
-    known = [(one.subset, one.values[0]) for one in judged if one.values and one.is_valid]
-    values = [value for _, value in known if value is not None]
-    groups = grouped((subset, value) for subset, value in known if value is not None)
-    score = estimate_of(values)
+    known = [
+        (one.subset, v)
+        for one in judged
+        if one.is_valid and (v := next(iter(one.values), None)) is not None
+    ]
+    groups = grouped(known)
+    score = estimate_of(value for _, value in known)
     clipped = None if score is None else min(max(score.value, 0.0), 1.0)
     subsets = {name: mean_estimate.plain(groups[name]) for name in sorted(groups)}
-    return PointScore(score, clipped, len(judged), len(judged) - len(values), subsets)
+    return PointScore(score, clipped, len(judged), len(judged) - len(known), subsets)
 
 
 def judged_marks(marked: Sequence[Marked], judge: str) -> list[Judged]:
@@ -111,17 +113,13 @@ class Obeyed(NamedTuple):
 
 
 def by_instruction(judged: Sequence[Judged]) -> dict[str, Obeyed]:
-    counts: dict[str, list[int]] = {}
-    for one in judged:
-        for reward in one.rewards:
-            for verdict in reward.verdicts:
-                count = counts.setdefault(verdict.criterion, [0, 0, 0])
-                if verdict.value is None:
-                    count[2] += 1
-                else:
-                    count[0] += verdict.value > 0
-                    count[1] += 1
-    return {name: Obeyed(*counts[name]) for name in sorted(counts)}
+    verdicts = [verdict for one in judged for reward in one.rewards for verdict in reward.verdicts]
+    said = grouped((verdict.criterion, verdict.value) for verdict in verdicts)
+    found = {}
+    for name in sorted(said):
+        known = [value > 0 for value in said[name] if value is not None]
+        found[name] = Obeyed(sum(known), len(known), len(said[name]) - len(known))
+    return found
 
 
 def with_answers(items: Sequence[Item], path: Path) -> list[Item]:
@@ -240,8 +238,6 @@ def live_result(
     """Scores of a judge, with what its two orders said on their own where both were asked."""
     from burnish.rewards.judges.benchmarks import ties_score
 
-    forward, backward = _one_order(judged, 0), _one_order(judged, 1)
-    people = {item.id: item.people for item in items if item.people}
     ties = [one for one in judged if bench == "rewardbench2" and one.subset.lower() == "ties"]
     ratings: list[dict[str, Any]] = []
     for one in ties:
@@ -249,18 +245,28 @@ def live_result(
         right = [one.values[place] for place in best]
         wrong = [value for place, value in enumerate(one.values) if place not in best]
         ratings.append({"id": one.id, "num_correct": len(right), "ratings": [*right, *wrong]})
+    orders = Orders(_one_order(judged, 0), _one_order(judged, 1))
+    return _result(name, judged, orders, items)._replace(
+        styles=by_style(judged) if bench == "rmbench" else None,
+        ties=ties_score(ratings) if ties else None,
+        published=picture_figures(bench, judged),
+        oracle=oracle_share(judged),
+    )
+
+
+def _result(
+    name: str, judged: Sequence[Judged], orders: Orders, items: Sequence[Item]
+) -> JudgeResult:
+    people = {item.id: item.people for item in items if item.people}
+    has_both = bool(orders.backward)
     return JudgeResult(
         name,
         accuracy(judged),
         by_subset(judged),
         judged,
-        one_order=accuracy(forward) if forward else None,
-        flips=flips(forward, backward) if forward else None,
+        one_order=accuracy(orders.forward) if has_both else None,
+        flips=flips(orders.forward, orders.backward) if has_both else None,
         agreement=agreement(judged, people) if people else None,
-        styles=by_style(judged) if bench == "rmbench" else None,
-        ties=ties_score(ratings) if ties else None,
-        published=picture_figures(bench, judged),
-        oracle=oracle_share(judged),
     )
 
 
@@ -324,23 +330,7 @@ def _order_parts(reward: Reward) -> list[Reward]:
 def recorded_results(bench: str, path: Path, items: Sequence[Item]) -> list[JudgeResult]:
     """Scores of recorded judges: both orders where they have them, and one alone."""
     judges = read_recorded(bench, path, items)
-    people = {item.id: item.people for item in items if item.people}
-    results = []
-    for judge in judges.values():
-        has_both = bool(judge.both)
-        judged = judge.both if has_both else judge.forward
-        results.append(
-            JudgeResult(
-                judge.name,
-                accuracy(judged),
-                by_subset(judged),
-                judged,
-                one_order=accuracy(judge.forward) if has_both else None,
-                flips=flips(judge.forward, judge.backward) if has_both else None,
-                agreement=agreement(judged, people) if people else None,
-            )
-        )
-    return results
+    return [_result(name, judge.judged, judge, items) for name, judge in judges.items()]
 
 
 def write_results(path: Path, judged: Sequence[Judged]) -> None:
@@ -381,20 +371,19 @@ def judge_record(result: JudgeResult) -> dict[str, Any]:
 _CHOICES: dict[str, Choice] = {"1": (0,), "2": (1,), "0": (0, 1), "tie": (0, 1)}
 
 
-@dataclass(frozen=True)
-class RecordedJudge:
-    name: str
+class Orders(NamedTuple):
+    """What a judge said of pairs in each order."""
+
     forward: list[Judged]
     backward: list[Judged]
-    """Empty where only one order was recorded."""
+    """Empty where it was asked in one only."""
 
     @property
-    def both(self) -> list[Judged]:
-        """One verdict a pair from both orders; empty where there is only one order."""
-        if not self.backward:
-            return []
+    def judged(self) -> list[Judged]:
+        """One verdict a pair, from both orders where there are two."""
         other = {one.id: one for one in self.backward}
-        return [merge_orders(one, other[one.id]) for one in self.forward if one.id in other]
+        both = [merge_orders(one, other[one.id]) for one in self.forward if one.id in other]
+        return both if self.backward else self.forward
 
 
 def merge_orders(forward: Judged, backward: Judged) -> Judged:
@@ -416,7 +405,7 @@ def _vote(choice: Choice | None) -> int:
     return 1 if choice == (0,) else -1 if choice == (1,) else 0
 
 
-def read_recorded(bench: str, path: Path, items: Sequence[Item]) -> dict[str, RecordedJudge]:
+def read_recorded(bench: str, path: Path, items: Sequence[Item]) -> dict[str, Orders]:
     """The recorded judges of a benchmark by name; verdicts on other items are left out."""
     known = {item.id: item for item in items}
     forms = {
@@ -428,7 +417,7 @@ def read_recorded(bench: str, path: Path, items: Sequence[Item]) -> dict[str, Re
         raise UserError(f"no recorded verdicts are known for '{bench}'; expected {expected}.")
     name, judged_by, verdict, words, *more = forms[bench]
     shape = (name, judged_by, verdict, *more)
-    found: dict[str, tuple[list[Judged], list[Judged]]] = {}
+    found: dict[str, Orders] = {}
     for row in read_rows(path, f"recorded {bench}", [shape]):
         values = row.values
         item = known.get(str(values[name]))
@@ -438,23 +427,23 @@ def read_recorded(bench: str, path: Path, items: Sequence[Item]) -> dict[str, Re
         prompt = f"/{values['prompt']}" if is_llmbar and values.get("prompt") else ""
         judge = f"{values[judged_by]}{prompt}"
         choice = _CHOICES.get(str(values[verdict]).strip().lower())
-        said, count = str(values.get(words) or ""), len(item.responses)
-        marks = tuple(1.0 if place in (choice or ()) else 0.0 for place in range(count))
+        count = len(item.responses)
         one = Judged(
             item.id,
             judge,
             bench,
-            values=(None,) * count if choice is None else marks,
+            values=tuple(None if choice is None else float(n in choice) for n in range(count)),
             choice=choice,
             best=item.best,
-            status=Status.PARSE_ERROR if choice is None else Status.OK,
-            reason=f"no verdict in the recorded reply: {said[-200:]!r}" if choice is None else "",
             subset=item.subset,
             group=item.group,
             info=item.info,
         )
-        is_swapped = is_llmbar and bool(values["swapped"])
-        found.setdefault(judge, ([], []))[is_swapped].append(one)
+        if choice is None:
+            why = f"no verdict in the recorded reply: {str(values.get(words) or '')[-200:]!r}"
+            one = replace(one, status=Status.PARSE_ERROR, reason=why)
+        orders = found.setdefault(judge, Orders([], []))
+        orders[is_llmbar and bool(values["swapped"])].append(one)
     if not found:
         raise UserError(f"{path}: no verdict on any of the {len(items)} items; another split?")
-    return {name: RecordedJudge(name, *orders) for name, orders in sorted(found.items())}
+    return dict(sorted(found.items()))

@@ -294,11 +294,11 @@ def _maximum(rows: Sequence[Sequence[float]], targets: Sequence[float]) -> list[
     for _ in range(ROUNDS):
         slope = [-w / PRIOR_DEVIATION**2 for w in weights]
         for row, target in zip(rows, targets, strict=True):
-            residual = target - probability(_odds(row, weights))
+            residual = target - probability(_dot(row, weights))
             for place, x in enumerate(row):
                 slope[place] += residual * x
         inverse = _inverse(_information(rows, weights))
-        step = [sum(a * b for a, b in zip(line, slope, strict=True)) for line in inverse]
+        step = [_dot(line, slope) for line in inverse]
         scale = 1.0
         while scale > 1e-6:
             moved = [w + scale * s for w, s in zip(weights, step, strict=True)]
@@ -314,7 +314,7 @@ def _maximum(rows: Sequence[Sequence[float]], targets: Sequence[float]) -> list[
     return weights
 
 
-def _odds(row: Sequence[float], weights: Sequence[float]) -> float:
+def _dot(row: Sequence[float], weights: Sequence[float]) -> float:
     return sum(x * w for x, w in zip(row, weights, strict=True))
 
 
@@ -323,7 +323,7 @@ def _likelihood(
 ) -> float:
     total = -sum(w * w for w in weights) / (2 * PRIOR_DEVIATION**2)
     for row, target in zip(rows, targets, strict=True):
-        odds = _odds(row, weights)
+        odds = _dot(row, weights)
         # log(1 + exp(odds)) without overflow.
         total += target * odds - max(odds, 0.0) - math.log1p(math.exp(-abs(odds)))
     return total
@@ -333,7 +333,7 @@ def _information(rows: Sequence[Sequence[float]], weights: Sequence[float]) -> M
     size = len(weights)
     found = [[0.0] * size for _ in range(size)]
     for row in rows:
-        p = probability(_odds(row, weights))
+        p = probability(_dot(row, weights))
         for i in range(size):
             for j in range(size):
                 found[i][j] += p * (1 - p) * row[i] * row[j]
@@ -353,7 +353,7 @@ def _clustered(
     size = len(weights)
     scores: dict[Hashable, list[float]] = {}
     for row, target, cluster in zip(rows, targets, clusters, strict=True):
-        residual = target - probability(_odds(row, weights))
+        residual = target - probability(_dot(row, weights))
         score = scores.setdefault(cluster, [0.0] * size)
         for place, x in enumerate(row):
             score[place] += residual * x
@@ -365,10 +365,7 @@ def _clustered(
 
 
 def _times(a: Matrix, b: Matrix) -> Matrix:
-    return [
-        [sum(x * y for x, y in zip(line, column, strict=True)) for column in zip(*b, strict=True)]
-        for line in a
-    ]
+    return [[_dot(line, column) for column in zip(*b, strict=True)] for line in a]
 
 
 def _inverse(matrix: Matrix) -> Matrix:

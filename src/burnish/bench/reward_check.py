@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
@@ -189,12 +190,7 @@ def _spread(plain: Sequence[Scored]) -> Finding:
     if not groups:
         return Finding("groups", "no group has two values, so nothing is known about groups")
     flat = [max(values) == min(values) for values in groups]
-    pairs = [
-        values[i] == values[j]
-        for values in groups
-        for i in range(len(values))
-        for j in range(i + 1, len(values))
-    ]
+    pairs = [a == b for values in groups for a, b in combinations(values, 2)]
     share = mean_estimate.plain([float(is_flat) for is_flat in flat])
     ties = f"{sum(pairs) / len(pairs):.0%} of the pairs in a group are ties"
     if len(flat) == 1:
@@ -293,11 +289,8 @@ def read_cases(path: Path, limit: int = 0) -> list[Case]:
     for item in read_items(path):
         task = item.task(oracle=True)
         key = repr((task.messages, sorted(task.fields.items(), key=lambda pair: pair[0])))
-        known = groups.get(key)
-        if known is None:
-            groups[key] = Case(task, item.responses)
-        else:
-            groups[key] = Case(known.task, (*known.responses, *item.responses))
+        known = groups.get(key, Case(task, ()))
+        groups[key] = Case(known.task, (*known.responses, *item.responses))
     cases = list(groups.values())
     return cases[:limit] if limit else cases
 

@@ -126,8 +126,10 @@ def load_file(
         held_out = _entries(config, other, f"{name}/held-out", labels, finish, notes)
         contents += [other.content, *_media_hashes(config, held_out)]
     else:
-        by_column = isinstance(how, HeldOutColumn)
-        chosen = (_keys_by_column if by_column else _keys_by_share)(how, entries, path)
+        if isinstance(how, HeldOutColumn):
+            chosen = _keys_by_column(how, entries, path)
+        else:
+            chosen = _keys_by_share(how, entries, path)
         train = [entry for entry in entries if entry.key not in chosen]
         held_out = [entry for entry in entries if entry.key in chosen]
     distinct = {entry.key: entry for entry in reversed(held_out)}
