@@ -45,7 +45,7 @@ def test_a_questionable_summary_has_no_label_and_a_strange_one_is_refused(tmp_pa
     file.write_text("".join(json.dumps(one) + "\n" for one in rows))
     assert [item.hidden["faithful"] for item in load("faithbench", file)] == [False, True, True]
     file.write_text(json.dumps({"claim": "a", "evidence": ["b"], "label": "maybe"}) + "\n")
-    with pytest.raises(UserError, match="column 'label' is 'maybe'; expected supported"):
+    with pytest.raises(UserError, match="'label' is 'maybe'; expected supported"):
         load("wice", file)
 
 

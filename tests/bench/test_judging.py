@@ -132,13 +132,13 @@ def test_one_file_holds_one_setting_of_a_judge(tmp_path):
 
     path, other = tmp_path / "out.jsonl", tmp_path / "other.jsonl"
     judged_on(path, Counting(), pairs(2))
-    with pytest.raises(UserError, match="results of 'j' with other settings; give"):
+    with pytest.raises(UserError, match="'j' had other settings; give"):
         judged_on(path, OtherSettings(), pairs(2))
     assert len(path.read_text().splitlines()) == 2
     judged_on(other, OtherSettings(), pairs(2))
     both = tmp_path / "both.jsonl"
     both.write_text(path.read_text() + other.read_text())
-    with pytest.raises(UserError, match="results of 'j' with different settings"):
+    with pytest.raises(UserError, match="'j' with different settings"):
         read_results(both)
 
 
@@ -227,7 +227,7 @@ def test_a_column_is_shown_only_by_name(tmp_path):
     )
     (item,) = read_items(path, show=["rubric"])
     assert item.task().fields == {"rubric": "r"}
-    with pytest.raises(UserError, match=r"no column 'rubrik' to show; .* Did you mean 'rubric'"):
+    with pytest.raises(UserError, match=r"no column 'rubrik' to show. Did you mean 'rubric'"):
         read_items(path, show=["rubrik"])
 
 
@@ -248,12 +248,12 @@ def test_two_judges_are_compared_item_by_item():
 
 
 def test_results_on_other_data_are_not_compared():
-    with pytest.raises(UserError, match="have no item in common"):
+    with pytest.raises(UserError, match="have no labelled item in common"):
         compare_judges([said("1", (0,))], [said("2", (0,))])
     with pytest.raises(UserError, match="different labels for item '1'"):
         compare_judges([said("1", (0,))], [said("1", (0,), best=(1,))])
     two = [said("1", (0,)), Judged("1", "other", choice=(0,), best=(0,))]
-    with pytest.raises(UserError, match="results of 2 judges; choose one as FILE#JUDGE"):
+    with pytest.raises(UserError, match="has several judges; name FILE#JUDGE"):
         compare_judges(two, two)
 
 
@@ -286,5 +286,5 @@ def test_answers_are_matched_by_id_or_prompt(tmp_path):
     )
     found = with_answers(items, path)
     assert [(item.id, item.responses[0].text) for item in found] == [("0", "x"), ("2", "y")]
-    with pytest.raises(UserError, match="answers none of the 3 items"):
+    with pytest.raises(UserError, match="answers no item by id"):
         with_answers(items, rows(tmp_path / "b.jsonl", {"id": "zz", "response": "x"}))

@@ -152,7 +152,7 @@ def test_mathvision_pairs_a_right_and_a_wrong_response(tmp_path):
     assert load("mathvision", tmp_path / "open.parquet")[0].hidden == {}
     assert pair["prompt"][0]["content"][0]["type"] == "image"
     pq.write_table(pa.Table.from_pylist([none]), tmp_path / "none.parquet")
-    with pytest.raises(UserError, match="no problem has a right and a wrong response"):
+    with pytest.raises(UserError, match="no 'responses' with a 'correct' one"):
         load("mathvision", tmp_path / "none.parquet")
 
 

@@ -56,7 +56,7 @@ def test_recorded_judges_of_llmbar(typed, tmp_path, monkeypatch):
     foreign = rows(tmp_path / "foreign.jsonl", {"id": "1", "prompt": "p"})
     other = typed("compare", foreign, foreign)
     assert (other.code, other.err.count("\n")) == (2, 1)
-    assert "foreign.jsonl: not a result file" in other.err
+    assert "foreign.jsonl: no result file" in other.err
     monkeypatch.setattr("burnish.cli.console.out._width", 80)
     narrow = typed(*words, *recorded).out
     assert "…" not in narrow

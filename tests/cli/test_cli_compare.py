@@ -188,7 +188,7 @@ def test_marks_that_do_not_fit_the_answers_are_a_damaged_store(typed, two):
         store.append_evaluation(9, "held_out", [_answer(9, 0, "p00", 1.0, {})], {"marks": []})
     shown = typed("compare", "first", "second", "--runs", two)
     assert shown.code == 3
-    assert "run 'first' has 0 marks for the 1 answers of its evaluation" in shown.err
+    assert "run 'first' has 0 marks for 1 answers" in shown.err
 
 
 def test_two_real_runs(typed, tmp_path, monkeypatch):

@@ -234,7 +234,7 @@ def test_other_settings_are_not_mixed_into_a_result_file(typed, pairs, tmp_path)
         other = typed(*words, "--one-order")
         assert len(server.prompts) == 6
     assert (other.code, other.err.count("\n")) == (2, 1)
-    assert "holds results of 'direct@scripted' with other settings" in other.err
+    assert "'direct@scripted' had other settings" in other.err
 
 
 def test_an_oracle_is_rehearsed_and_failures_rest_on_no_label(typed, tmp_path):
@@ -359,7 +359,7 @@ def test_probe_on_the_screen_and_its_mistakes(typed, many, tmp_path):
     assert "--edits: got 'prays'" in wrong.err
     single = rows(tmp_path / "one.jsonl", {"prompt": "p", "response": "x"})
     lone = typed("judge", "probe", single, "--model", "http://127.0.0.1:9/v1#m")
-    assert (lone.code, "a probe needs pairs" in lone.err) == (2, True)
+    assert (lone.code, "is no pair" in lone.err) == (2, True)
 
 
 def test_a_probe_of_few_pairs_does_not_clear_a_judge(typed, many):

@@ -223,4 +223,4 @@ def test_what_of_the_recipe_is_not_followed_is_named(typed, tmp_path):
     damaged = {"policy.advantage.kind": "unheard of"}
     make_run(tmp_path / "other", [[total(1, 0), total(0, -1)]], damaged)
     other = typed("reward", "weigh", "other", "--runs", tmp_path)
-    assert "run 'other': its policy settings cannot be read" in other.err
+    assert "run 'other': its policy cannot be read" in other.err

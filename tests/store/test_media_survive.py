@@ -114,7 +114,7 @@ def test_an_exported_table_is_a_task_file_on_another_machine(kind, tmp_path, mon
     export(stored(tmp_path / "run", 1), tmp_path / f"samples.{kind}")
     monkeypatch.setenv("BURNISH_CACHE", str(tmp_path / "another machine"))
     file = File(path=f"samples.{kind}", messages="task.messages", held_out=HeldOutShare(share=0))
-    with pytest.raises(UserError, match=r"is not on this machine.* set media_folder"):
+    with pytest.raises(UserError, match=r"is damaged or not here.* set media_folder"):
         file.build(0, tmp_path)
     tasks = replace(file, media_folder="samples_media").build(0, tmp_path)
     image, sound = tasks.train_tasks[0].media

@@ -159,17 +159,17 @@ def test_no_held_out_share_holds_nothing_out():
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [
-        ({"level": 2, "mix": (Part(),)}, "level: got 2 beside mix, expected one of them"),
-        ({"mix": ({"digits": (1, 2, 3)},)}, r"digits: got \[1, 2, 3\] for 2 terms"),
+        ({"level": 2, "mix": (Part(),)}, "level: got 2, expected either it or mix"),
+        ({"mix": ({"digits": (1, 2, 3)},)}, r"digits: got \(1, 2, 3\), expected one number, or 2"),
         (
             {"mix": (Part(operators=("-",), digits=(1, 3)),)},
-            "part '1-digit,3-digit -': none of 2,000 draws",
+            "part '1-digit,3-digit -': no answer of 0 or more",
         ),
         (
             {"mix": (Part(operators=("-",), digits=(1, 2)),)},
-            "part '1-digit,2-digit -': 0 possible questions",
+            "part '1-digit,2-digit -': 0 of 0 questions",
         ),
-        ({"held_out_share": 0.001}, "0 of them held out; expected some on both sides"),
+        ({"held_out_share": 0.001}, "questions held out; expected some on both sides"),
     ],
 )
 def test_settings_that_cannot_work(chosen, message):

@@ -87,7 +87,7 @@ FAULTS = {
     "f.jsonl": (b'{"text": 3}\n', r"f.jsonl:1: 'text' is 3; expected a text"),
     "g.jsonl": (b'{"text": "a"\n', r"g.jsonl:1: not JSON"),
     "h.parquet": (b"PAR1", r"not a readable Parquet file"),
-    "i.docx": (b"PK", r"no text; expected a folder or a file that ends in .txt"),
+    "i.docx": (b"PK", r"no text; expected files that end in .txt"),
     "j.jsonl": (
         b'{"text": "\\ud800"}\n',
         r"j.jsonl:1: not JSON .\\ud800 is half of a surrogate pair",
@@ -160,7 +160,7 @@ def test_a_column_that_nothing_reads_is_refused(tmp_path):
     (tmp_path / "mine.py").write_text("def documents():\n    yield 'words'\n")
     for name in ("a.txt", "mine.py:documents"):
         with pytest.raises(
-            UserError, match=r"train.column is 'foo', and no file of it is a table"
+            UserError, match=r"no table, so leave out train.column 'foo'"
         ) as e:
             Corpus((str(tmp_path / name),), "foo").check()
         assert "\n" not in str(e.value)

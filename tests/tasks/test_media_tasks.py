@@ -194,13 +194,13 @@ def test_the_fingerprint_follows_the_files_and_not_their_folder(tmp_path):
 
 
 HOSTILE = {
-    "http": ("https://example.org/a.png", "nothing is fetched"),
-    "file": ("file:///etc/passwd", "nothing is fetched"),
+    "http": ("https://example.org/a.png", "a path or a data: address"),
+    "file": ("file:///etc/passwd", "a path or a data: address"),
     "above": ("../secret.png", "leads out of"),
     "absolute": ("/etc/hostname", "leads out of"),
     "link": ("link.png", "leads out of"),
-    "folder": (".", "not a file"),
-    "none": ("no.png", "does not exist"),
+    "folder": (".", "no file, or larger"),
+    "none": ("no.png", "is not there"),
     "NUL": ("a\0.png", "is no path"),
     "long": ("x" * 5000, "is no path"),
     "no base64": ("data:image/png;base64,@@", "as base64"),
@@ -233,9 +233,9 @@ def test_hostile_values_get_one_line_with_their_row(name, tmp_path):
 @pytest.mark.parametrize(
     ("prompt", "line"),
     [
-        ("<image> and <image>", r"1 image file\(s\) and 2 place\(s\)"),
-        ("<image2>", "expected as many places"),
-        ("<image> <image1>", "places of one form"),
+        ("<image> and <image>", r"1 image file\(s\), 2 place\(s\)"),
+        ("<image2>", "expected as many"),
+        ("<image> <image1>", "expected as many"),
         ("<audio>", r"0 audio file\(s\) and 1 place|1 image file"),
     ],
 )
@@ -302,8 +302,8 @@ PICTURE = {"type": "image"}
             "audio/wav in a column of images",
         ),
         ({"q": "a", "i": "1.png"}, {"prompt": "q", "audio": "i"}, "image/png in a column of audio"),
-        ({"q": "a"}, {"prompt": "See <image1>: {q}"}, "name it with images"),
-        ({"q": "a"}, {"prompt": "q", "template": "{prompt} <audio>"}, "name it with audio"),
+        ({"q": "a"}, {"prompt": "See <image1>: {q}"}, "set images or audio"),
+        ({"q": "a"}, {"prompt": "q", "template": "{prompt} <audio>"}, "set images or audio"),
         (
             {"q": "a", "i": ["1.png"] * 40, "j": ["1.png"] * 40},
             {"prompt": "q", "images": ("i", "j")},
@@ -336,7 +336,7 @@ def test_a_hash_must_have_the_kind_that_its_row_says(tmp_path):
 def test_hours_of_silence_in_a_small_file_are_not_decoded(tmp_path, monkeypatch):
     monkeypatch.setattr("burnish.tasks.media_columns.MOST_VALUES", 1000)
     (tmp_path / "long.flac").write_bytes(encode_sound([0.0] * 1001, 8000, "flac"))
-    with pytest.raises(UserError, match="hours; expected at most 1,000 samples"):
+    with pytest.raises(UserError, match="cut it to 1,000 samples"):
         built(tmp_path, [{"q": "a", "s": "long.flac"}], prompt="q", audio="s")
 
 
@@ -359,7 +359,7 @@ def test_a_column_that_is_named_as_a_field_stays_one(tmp_path):
     nothing = HeldOutShare(share=0.0)
     named = File(path="rows.jsonl", held_out=nothing, fields={"audio": "audio"})
     assert named.build(0, tmp_path).train_tasks[0].fields["audio"] == "node.js"
-    with pytest.raises(UserError, match=r"node\.js does not exist"):
+    with pytest.raises(UserError, match=r"node\.js is not there"):
         File(path="rows.jsonl", held_out=nothing).build(0, tmp_path)
 
 

@@ -199,15 +199,15 @@ def test_same_seed_same_order_and_ids_from_a_column(tmp_path):
 
 GOOD = json.dumps(ROWS[0])
 BROKEN = {
-    "no such file": ("d.jsonl", None, {}, "d.jsonl: no such file. Did you mean 'd.json'?"),
+    "no such file": ("d.jsonl", None, {}, "d.jsonl: No such file or directory. Did you mean 'd.json'?"),
     "empty file": ("d.jsonl", b" \n", {}, "the file is empty; expected at least one row of jsonl"),
-    "unknown ending": ("d.jsonx", b"{}", {}, "cannot tell the format from '.jsonx'; expected one"),
+    "unknown ending": ("d.jsonx", b"{}", {}, "cannot tell the format from '.jsonx'; expected .jsonl"),
     "not UTF-8": ("d.jsonl", GOOD.encode() + b'\n{"question": "\xff"}', {}, "d.jsonl:2: not UTF-8 (byte 0xff)"),
     "half a line": ("d.jsonl", GOOD.encode() + b'\n{"question": ', {}, "d.jsonl:2: not JSON (Input data was truncated)"),
     "a list, not an object": ("d.jsonl", GOOD.encode() + b"\n[1]", {}, "d.jsonl:2: got a list, expected an object"),
-    "one object as JSON": ("d.json", GOOD.encode(), {}, "expected one array of objects"),
+    "one object as JSON": ("d.json", GOOD.encode(), {}, "expected an array"),
     "no rows in an array": ("d.json", b"[]", {}, "no rows; expected at least one"),
-    "JSON lines named .json": ("d.json", f"{GOOD}\n{GOOD}".encode(), {}, "One object a line is format = 'jsonl'"),
+    "JSON lines named .json": ("d.json", f"{GOOD}\n{GOOD}".encode(), {}, "for lines: format = 'jsonl'"),
     "CSV cell count": ("d.csv", b"question,answer\n1+1,2\n1+2,3,4\n", {}, "d.csv:3: 3 cells, expected 2 (question, answer)"),
     "CSV column named twice": ("d.csv", b"question,question\n1,2\n", {}, "column names ['question', 'question']; expected each named once"),
     "not Parquet": ("d.parquet", b"PAR1 nonsense", {}, "not a readable Parquet file"),
@@ -228,12 +228,12 @@ BROKEN = {
     "text for messages": ("d.jsonl", GOOD.encode(), {"prompt": "", "messages": "question"}, "'question' is not a list of chat messages"),
     "messages without roles": ("d.jsonl", b'{"chat": [{"from": "human", "value": "x"}]}', {"prompt": "", "messages": "chat", "fields": {}}, "missing required field `role`"),
     "prompt and messages": ("d.jsonl", GOOD.encode(), {"messages": "question"}, "prompt: got both it and messages, expected exactly one"),
-    "bare braces": ("d.jsonl", GOOD.encode(), {"template": r"{prompt} in \boxed{}"}, "'{}' does not name a column. Write {{ and }} for plain braces"),
+    "bare braces": ("d.jsonl", GOOD.encode(), {"template": r"{prompt} in \boxed{}"}, "'{}' does not name a column. Double plain braces"),
     "label that is no field": ("d.jsonl", GOOD.encode(), {"labels": ("anser",)}, "labels names 'anser', which is not in fields (answer). Did you mean 'answer'?"),
     "repeated id": ("d.jsonl", f"{GOOD}\n{GOOD}".encode(), {"id": "answer"}, "d.jsonl:2: id '1' is also that of row 1"),
-    "one row to split": ("d.jsonl", GOOD.encode(), {"held_out": HeldOutShare(0.1)}, "one prompt cannot be split into training and held-out"),
-    "split column missing": ("d.jsonl", GOOD.encode(), {"held_out": HeldOutColumn("splt", ("test",))}, "no row has 'splt' in ['test']; it holds nothing; the columns are question, answer"),
-    "split value missing": ("d.jsonl", GOOD.encode(), {"held_out": HeldOutColumn("answer", ("2",))}, "no row has 'answer' in ['2']; it holds '1'"),
+    "one row to split": ("d.jsonl", GOOD.encode(), {"held_out": HeldOutShare(0.1)}, "one prompt has no two sides"),
+    "split column missing": ("d.jsonl", GOOD.encode(), {"held_out": HeldOutColumn("splt", ("test",))}, "no 'splt' of [] in ['test']"),
+    "split value missing": ("d.jsonl", GOOD.encode(), {"held_out": HeldOutColumn("answer", ("2",))}, "no 'answer' of ['1'] in ['2']"),
     "all rows held out": ("d.jsonl", GOOD.encode(), {"held_out": HeldOutColumn("answer", ("1",))}, "no training row is left: every row is held out"),
     "nothing left after skipping": ("d.jsonl", b"[1]\n[2]", {"bad_rows": "skip"}, "no usable row (2 skipped)"),
 }  # fmt: skip
@@ -318,5 +318,5 @@ def test_columns_named_prompt_and_others_need_no_mapping(tmp_path):
 def test_columns_of_other_names_need_a_mapping(tmp_path):
     path = tmp_path / "mine.jsonl"
     path.write_text('{"question": "1?"}\n')
-    with pytest.raises(UserError, match="no column prompt or messages; the file has question"):
+    with pytest.raises(UserError, match="no prompt or messages in .'question'."):
         File(path=str(path)).build(0, tmp_path)

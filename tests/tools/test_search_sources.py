@@ -89,17 +89,17 @@ def test_columns_by_name_and_ids_by_row(tmp_path):
         ("r.jsonl", '{"text": "a"}\n{"text": ', r"r.jsonl:2: (not JSON|got a list)"),
         ("r.jsonl", "[1]", "r.jsonl:1: (not JSON|got a list)"),
         ("r.jsonl", '{"text": 3}', "'text' is 3; expected a text"),
-        ("r.jsonl", '{"text": "a", "id": 1.5}', "'id' is 1.5"),
-        ("r.jsonl", '{"text": "a", "id": null}', "'id' is None"),
+        ("r.jsonl", '{"text": "a", "id": 1.5}', "the id is 1.5"),
+        ("r.jsonl", '{"text": "a", "id": null}', "the id is None"),
         ("r.jsonl", '{"words": "a"}', "no column of texts, such as .*; it has words"),
-        ("r.jsonl", '{"text": ["a", "b"]}', "expected a text. Write a row for each text of a list"),
-        ("r.jsonl", '{"id": 1, "text": "a"}\n{"id": 1, "text": "b"}', "'1' is there twice"),
+        ("r.jsonl", '{"text": ["a", "b"]}', "expected a text."),
+        ("r.jsonl", '{"id": 1, "text": "a"}\n{"id": 1, "text": "b"}', "two rows have the id '1'"),
         ("r.jsonl", '{"text": ""}\n{"text": "  "}', "no text to search in"),
         ("r.jsonl", "", "no text to search in"),
         (
             "r.jsonl",
             r'{"text": "a\ud800b"}',
-            r"r.jsonl:1: not JSON \(\\ud800 is half of a surrogate pair, which is no character",
+            r"r.jsonl:1: not JSON \(\\ud800 is half of a surrogate pair, no character",
         ),
         ("r.jsonl", b"\x1f\x8b\x08\0", "r.jsonl: a gzip file by its first bytes"),
         ("r.txt", b"\x1f\x8b\x08\0", r"a gzip file by its first bytes\. Decompress it first"),
@@ -112,7 +112,7 @@ def test_columns_by_name_and_ids_by_row(tmp_path):
         ("r.txt", b"\xff\xfe", "not UTF-8"),
         ("r.csv", b"text\n\xff\n", "not UTF-8"),
         ("r.parquet", b"PAR1nonsense", "not a readable Parquet file"),
-        ("r.docx", b"PK", "no file to search in; expected a folder or a file that ends in"),
+        ("r.docx", b"PK", "no file to search in; expected files that end in"),
     ],
 )
 def test_one_clear_line_for_what_cannot_be_read(tmp_path, name, content, says):
@@ -158,7 +158,7 @@ def test_a_link_in_a_circle_gets_one_line(tmp_path):
     (tmp_path / "a.txt").write_text("lamp")
     (tmp_path / "loop.txt").symlink_to(tmp_path / "loop.txt")
     (tmp_path / "inner").symlink_to(tmp_path)
-    with pytest.raises(UserError, match=r"loop.txt: a link that leads to no file"):
+    with pytest.raises(UserError, match=r"loop.txt: a link to nothing"):
         list(read_passages(Source(str(tmp_path))))
     (tmp_path / "loop.txt").unlink()
     assert [p.id for p in read_passages(Source(str(tmp_path)))] == ["a.txt"]

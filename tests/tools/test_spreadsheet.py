@@ -208,7 +208,7 @@ def test_without_an_engine_one_line_says_what_to_install(tmp_path, monkeypatch):
     path.write_bytes(book({"S": [[1]]}))
     monkeypatch.setattr(recalculation, "_office", str)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(SpreadsheetError, match=r"Install LibreOffice, or: pip install"):
+    with pytest.raises(SpreadsheetError, match=r"Install it, or: pip install"):
         recalculate(path)
 
 
@@ -260,7 +260,7 @@ def test_a_far_cell_costs_nothing_and_is_not_written(tmp_path):
     assert sheet.read("XFD1048576") == {"XFD1048576": None}
     assert sheet.sheets == {"S": "A1:B1"}
     for cell in ("XFD1048576", "A10002", "JA1", "ZZZ1"):
-        with pytest.raises(UserError, match="far from the used cells"):
+        with pytest.raises(UserError, match="near the used cells"):
             sheet.write({cell: 1})
     sheet.write({"A10001": 1})
     sheet.book.worksheets[0]["XFD1048576"].value = "=B1"
@@ -342,7 +342,7 @@ def test_a_merge_in_another_spelling_is_still_a_bomb(kind, tmp_path):
                 text = text.replace(b"A1:B2", b"A1" + colon + b"CZ3000")
                 text = text.decode().encode("utf-16") if kind == "utf-16" else text
             new.writestr(name, text)
-    with pytest.raises(SpreadsheetError, match=r"merged or linked|not in UTF-8"):
+    with pytest.raises(SpreadsheetError, match=r"merged|not in UTF-8"):
         Spreadsheet(bomb)
 
 

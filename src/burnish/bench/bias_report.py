@@ -217,8 +217,7 @@ async def bias_report(
         if all(None not in group[2 * i : 2 * i + 2] for group in by_group)
     ]
     if not scored:
-        none = f"reward '{scorer.name}' gave no value for any of {len(pairs)} pairs"
-        raise UserError(f"{none}; look at one with burnish reward check.")
+        raise UserError(f"reward '{scorer.name}' gave no value for any of {len(pairs)} pairs.")
     kept = [pairs[i] for i in scored]
     plain, *planted = [
         [cast("tuple[float, float]", tuple(group[2 * i : 2 * i + 2])) for i in scored]

@@ -151,8 +151,7 @@ class Comparison:
 def compare(a: HeldOutRun, b: HeldOutRun) -> Comparison:
     """The paired comparison of two runs; refused where it would compare different things."""
     if a.measure != b.measure:
-        scores = f"their scores are {a.measure} and {b.measure}"
-        raise UserError(f"runs '{a.name}' and '{b.name}' cannot be compared: {scores}.")
+        raise UserError(f"'{a.name}' is scored by {a.measure}, '{b.name}' by {b.measure}.")
     of_a, of_b = ({item.task.id: item for item in run.answers} for run in (a, b))
     for run, found in ((a, of_a), (b, of_b)):
         if len(found) < len(run.answers):
@@ -261,9 +260,7 @@ def compare_judges(
         raise UserError(f"'{name_a}' and '{name_b}' have different labels for item '{other}'.")
     pairs = [(x, y) for x, y in pairs if x.best]
     if not pairs:
-        what = "no labelled item" if shared else "no item"
-        both = f"'{name_a}' and '{name_b}' have {what} in common"
-        raise UserError(f"{both}; expected two results on the same data, with labels.")
+        raise UserError(f"'{name_a}' and '{name_b}' have no labelled item in common.")
     marks_a, marks_b = [x.credit for x, _ in pairs], [y.credit for _, y in pairs]
     return JudgeComparison(
         name_a,
@@ -281,8 +278,7 @@ def compare_judges(
 def _of_one_judge(judged: Sequence[Judged], name: str) -> dict[str, Judged]:
     judges = sorted({one.judge for one in judged})
     if len(judges) > 1:
-        choose = f"choose one as FILE#JUDGE: {', '.join(judges)}"
-        raise UserError(f"'{name}' holds the results of {len(judges)} judges; {choose}.")
+        raise UserError(f"'{name}' has several judges; name FILE#JUDGE of {', '.join(judges)}.")
     return {one.id: one for one in judged}
 
 
@@ -305,8 +301,7 @@ def evaluation_after(
             hint = "it is going on; wait for its first one"
         raise UserError(f"run '{run.name}' has no held-out evaluation: {hint}.")
     if step is not None and step not in found:
-        has = f"it has one after {', '.join(map(str, found))}"
-        raise UserError(f"run '{run.name}' has no held-out evaluation after {step} steps; {has}.")
+        raise UserError(f"run '{run.name}' was held out after {list(found)} steps, not {step}.")
     return found[max(found) if step is None else step]
 
 
@@ -323,8 +318,7 @@ def held_out_run(run: RunReader, evaluation: StoredEvaluation) -> HeldOutRun:
         answers = [Answered(item, "", mark) for item, mark in zip(items, marks, strict=True)]
         return HeldOutRun(run.name, evaluation.step, answers, settings, measure)
     if len(marks) != len(samples):
-        has = f"{len(marks)} marks for the {len(samples)} answers"
-        raise StoreError(f"run '{run.name}' has {has} of its evaluation.")
+        raise StoreError(f"run '{run.name}' has {len(marks)} marks for {len(samples)} answers.")
     part = str(settings.get("evaluation.part", ""))
     answers = []
     for s, mark in zip(samples, marks, strict=True):

@@ -128,31 +128,26 @@ def with_answers(items: Sequence[Item], path: Path) -> list[Item]:
     Items that the file does not answer are left out.
     """
     rows = read_rows(path, "a file of answers", [("response",), ("completion",), ("text",)])
-    by_id: dict[str, str] = {}
-    by_prompt: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for row in rows:
         column = next(c for c in ("response", "completion", "text") if c in row.values)
-        name = next((c for c in ("id", "key", "prompt_id") if row.values.get(c) is not None), None)
-        if name is not None:
-            by_id[str(row.values[name])] = text_of(row, column)
-        elif isinstance(row.values.get("prompt"), str):
-            by_prompt[row.values["prompt"]] = text_of(row, column)
-        else:
+        names = [row.values.get(name) for name in ("id", "key", "prompt_id", "prompt")]
+        name = next((str(name) for name in names if name is not None), None)
+        if name is None:
             raise UserError(f"{row.where}: neither id, key nor prompt says what this answers.")
+        texts[name] = text_of(row, column)
     answered = []
     for item in items:
-        text = by_id.get(item.id, by_prompt.get(item.messages[-1].text))
+        text = texts.get(item.id, texts.get(item.messages[-1].text))
         if text is not None:
             responses = responses_of(item.id, [text])
             answered.append(dataclasses.replace(item, responses=responses))
     if not answered:
-        expected = f"ids such as '{items[0].id}', or their prompts in a column prompt"
-        raise UserError(f"{path}: answers none of the {len(items)} items; expected {expected}.")
+        raise UserError(f"{path}: answers no item by id (such as '{items[0].id}') or by prompt.")
     known = {item.id for item in answered} | {item.messages[-1].text for item in answered}
-    strange = [name for name in (*by_id, *by_prompt) if name not in known]
-    if strange:
-        shown = ", ".join(repr(name[:40]) for name in strange[:4]) + ", ..." * (len(strange) > 4)
-        logger.warning("%s: of %s no item was found: %s", path, counted(len(strange), "row"), shown)
+    if strange := [name[:40] for name in texts if name not in known]:
+        rows_of = counted(len(strange), "row")
+        logger.warning("%s: of %s no item was found: %s", path, rows_of, strange[:4])
     if missing := len(items) - len(answered):
         logger.warning("%s: %d of %d items have no answer there", path, missing, len(items))
     return answered
@@ -413,8 +408,7 @@ def read_recorded(bench: str, path: Path, items: Sequence[Item]) -> dict[str, Or
         "pandalm": ("idx", "judge", "result", "reason"),
     }
     if bench not in forms:
-        expected = "llmbar, pandalm or healthbench"
-        raise UserError(f"no recorded verdicts are known for '{bench}'; expected {expected}.")
+        raise UserError(f"no recorded verdicts of '{bench}', only of llmbar, pandalm, healthbench.")
     name, judged_by, verdict, words, *more = forms[bench]
     shape = (name, judged_by, verdict, *more)
     found: dict[str, Orders] = {}

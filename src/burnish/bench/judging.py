@@ -55,8 +55,7 @@ class ResultFile:
     def check_version(self, judge: str, version: str) -> None:
         """Refuse to mix a judge with the same judge under other settings."""
         if any(one.judge == judge and one.version != version for one in self.records):
-            other = f"results of '{judge}' with other settings"
-            raise UserError(f"{self.path}: it holds {other}; give these another --out.")
+            raise UserError(f"{self.path}: '{judge}' had other settings; give this another --out.")
 
 
 def read_results(path: Path) -> list[Judged]:
@@ -66,15 +65,13 @@ def read_results(path: Path) -> list[Judged]:
     except StoreError as error:
         if isinstance(error.__cause__, OSError):
             raise
-        expected = "expected one of burnish judge or bench"
-        raise UserError(f"{path}: not a result file; {expected} ({error.__cause__}).") from error
+        raise UserError(f"{path}: no result file of judge or bench ({error.__cause__}).") from error
     if not lines:
         raise UserError(f"{path}: no judged item in it; expected a file of burnish judge or bench.")
     versions: dict[str, str] = {}
     for one in lines:
         if versions.setdefault(one.judge, one.version) != one.version:
-            other = f"results of '{one.judge}' with different settings"
-            raise UserError(f"{path}: it holds {other}; expected a file for each.")
+            raise UserError(f"{path}: '{one.judge}' with different settings; expected a file each.")
     return list({(one.judge, one.id): one for one in lines}.values())
 
 
@@ -149,8 +146,7 @@ async def rewards_of(scorer: Scorer, item: Item, *, oracle: bool = False) -> lis
     if scorer.scope is not Scope.PAIR:
         return await checked(scorer, item.task(oracle=oracle), item.responses)
     if len(item.responses) < 2:
-        has = f"{len(item.responses)} response(s) and the judge '{scorer.name}' compares pairs"
-        raise UserError(f"item '{item.id}' has {has}; expected two or more, or a judge point.")
+        raise UserError(f"item '{item.id}': the judge '{scorer.name}' needs two responses or more.")
     task = item.task(oracle=oracle)
     if len(item.responses) == 2:
         return await compare(scorer, task, *item.responses)

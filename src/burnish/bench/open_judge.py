@@ -38,14 +38,6 @@ NAMED = 5
 SHOWS = "show it with --show {name}, or all of them with --oracle"
 
 
-OF_MODELS = (
-    *("max_tokens", "temperature", "rpm", "tpm", "hedge_after", "prices", "api_key_env"),
-    *("budget_calls", "budget_tokens", "budget_usd", "cache", "record", "retries", "structured"),
-    *("media", "media_count", "media_mb"),
-)
-"""Settings that say nothing where no model is asked."""
-
-
 class JudgeSettings(NamedTuple):
     """What a judge is and what it may spend; the flags of `burnish judge` in the same order."""
 
@@ -104,12 +96,6 @@ def open_judge(
     if special is None:
         find_builder(settings.with_)
         is_alone = not settings.model and settings.replay is None and settings.with_ in ALONE
-    if is_alone:
-        usual = JudgeSettings()
-        ignored = [name for name in OF_MODELS if getattr(settings, name) != getattr(usual, name)]
-        if ignored:
-            option = ignored[0].replace("_", "-")
-            raise UserError(f"--{option} is for a model that is asked; name one with --model.")
     lm = ScriptedLM({}, name="") if is_alone else _opened(settings)
     limit = settings.max_tokens or GREEDY.max_tokens
     is_usual = settings.max_tokens is None and settings.temperature == 0
@@ -191,8 +177,8 @@ def check_items(
         if not oracle and not _refused_rows(scorer, items, oracle=True):
             mend = "It needs the label, which is hidden from judges: show it with --oracle."
         named = ", ".join(list(refused)[:NAMED]) + ", ..." * (len(refused) > NAMED)
-        first = next(iter(refused.values())).rstrip(".")
         lost = f"{len(refused)} of {len(items)} rows ({named})"
+        first = next(iter(refused.values())).rstrip(".")
         raise UserError(f"judge '{scorer.name}' cannot judge {lost}. The first: {first}. {mend}")
     if getattr(scorer, "shows_media", True):
         media = (part for item in items for m in item.messages for part in m.media)
@@ -226,13 +212,8 @@ def _opened(settings: JudgeSettings) -> LM:
         identity = getattr(live, "identity", "")
         return ReplayLM(path, model=live.name, identity=identity, by_words=True)
     if not model:
-        expected = "expected --model smollm2, a model folder or http://host:port/v1#model"
-        raise UserError(f"no model to ask; {expected}.")
+        raise UserError("no model to ask; expected --model smollm2, a folder or http://host#model")
     if "://" not in model:
-        limits = [name for name in ("rpm", "tpm", "hedge_after") if getattr(settings, name)]
-        if limits:
-            option = limits[0].replace("_", "-")
-            raise UserError(f"--{option} limits a server, but --model {model} is local.")
         return open_lm(model)
     return open_lm(
         model,
@@ -258,8 +239,7 @@ def read_prices(text: str) -> Prices | None:
         read, written = (float(part) for part in text.split(","))
         return Prices(prompt_usd=read, completion_usd=written)
     except ValueError:
-        expected = "expected two numbers of at least 0 such as 0.15,0.60"
-        raise UserError(f"--prices is '{text}'; {expected}.") from None
+        raise UserError(f"--prices is '{text}'; expected two numbers such as 0.15,0.60.") from None
 
 
 def read_options(words: Sequence[str]) -> dict[str, Any]:

@@ -80,8 +80,7 @@ async def ask_twice(
     """
     odd = next((item for item in items if len(item.responses) != 2), None)
     if odd is not None:
-        has = f"{len(odd.responses)} responses"
-        raise UserError(f"item '{odd.id}' has {has}; a probe needs pairs.")
+        raise UserError(f"item '{odd.id}' is no pair: it has {len(odd.responses)} responses.")
 
     labels: dict[Choice, int] = {(0,): 1, (1,): -1}
 

@@ -120,8 +120,7 @@ async def _score(scorer: Scorer, deadline_s: float | None, case: Case) -> Scored
         rewards = await checked(scorer, case.task, case.responses, deadline_s=deadline_s)
         return Scored(rewards, perf_counter() - start)
     if len(case.responses) < 2:
-        one = f"task {case.task.id} has one response"
-        raise UserError(f"reward '{scorer.name}' compares pairs but {one}; expected two or more.")
+        raise UserError(f"reward '{scorer.name}' needs two responses to task {case.task.id}.")
     rewards = []
     for place, response in enumerate(case.responses):
         other = case.responses[(place + 1) % len(case.responses)]

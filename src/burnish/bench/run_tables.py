@@ -339,8 +339,7 @@ def _baseline(groups: Sequence[Sequence[RunFigures]], labels: Sequence[str], ask
     begun = {place for name, place in places.items() if name.startswith(asked)}
     if asked in places or len(begun) == 1:
         return places.get(asked, min(begun))
-    known = [*labels, *places]
-    hint = f"{', '.join(labels)}.{did_you_mean(asked, known)}"
+    hint = f"{', '.join(labels)}.{did_you_mean(asked, [*labels, *places])}"
     raise UserError(f"baseline: got '{asked}', expected a group or one of its runs: {hint}")
 
 

@@ -173,8 +173,7 @@ def tokenizer_for(model: str) -> ModelTokenizer:
         from burnish.lm.new_model import write_byte_tokenizer
         from burnish.lm.tokenizer import PROCESSOR_FILES, Tokenizer
     except ModuleNotFoundError as error:
-        need = f"tokens need the package '{error.name}'"
-        raise UserError(f"{need}. Install it: pip install 'burnish[torch]'") from error
+        raise UserError(f"no '{error.name}'. Run: pip install 'burnish[torch]'") from error
     from burnish.store.blobs import cache_folder
 
     bare = model.removeprefix(VISUAL)

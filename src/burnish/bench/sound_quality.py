@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from burnish.errors import ArgumentError, UserError
+from burnish.arguments import refused
+from burnish.errors import UserError
 from burnish.source import describe
 from burnish.tensors import as_finite, check_finite, torch
 
@@ -69,8 +70,7 @@ def measure_sound(
     """
     ours_n, theirs_n = _sound(estimate, "estimate"), _sound(reference, "reference")
     if len(ours_n) != len(theirs_n):
-        expected = f"expected the {len(theirs_n)} of the reference"
-        raise ArgumentError(f"estimate: got {len(ours_n)} samples, {expected}")
+        raise refused("estimate", estimate, f"{len(theirs_n)} samples, as the reference has")
     found = {}
     for name in figures:
         why = ""
@@ -251,7 +251,7 @@ def _sound(values: Numbers, what: str) -> Tensor:
     samples_n = as_finite(values, what).to(torch.float32).cpu()
     check_finite(samples_n, what)  # float64 may be more than float32 holds
     if samples_n.ndim != 1 or not len(samples_n):
-        raise ArgumentError(f"{what}: got shape {tuple(samples_n.shape)}, expected samples (n,)")
+        raise refused(what, samples_n, "samples (n,)")
     return samples_n
 
 

@@ -121,8 +121,7 @@ def read_run(store: RunStore, first: int | None, last: int | None) -> Recorded:
     try:  # what the run made advantages of rewards by; the rest does not matter here
         recipe = msgspec.convert({key: policy[key] for key in WEIGHED if key in policy}, Recipe)
     except msgspec.ValidationError as error:
-        what = f"its policy settings cannot be read: {error}"
-        raise StoreError(f"run '{store.name}': {what}.") from error
+        raise StoreError(f"run '{store.name}': its policy cannot be read: {error}.") from error
     scaling = recipe.advantage
     if isinstance(scaling, NormaliseThenSum):  # of standardised rewards the constants count alone
         scaling = SumThenNormalise(eps=scaling.eps, ddof=scaling.ddof)
@@ -276,8 +275,7 @@ def weigh(
     severity = {**recorded.rule.severity, **(severity or {})}
     threshold = {**recorded.rule.threshold, **(threshold or {})}
     if missing := next((name for name in severity if name not in threshold), ""):
-        need = f"'{missing}' has no threshold; give the value below which its rule is broken"
-        raise UserError(f"--severity {missing}: {need}: --threshold {missing}=0")
+        raise UserError(f"--severity {missing} needs its limit, such as --threshold {missing}=0")
     rule = replace(recorded.rule, severity=severity, threshold=threshold)
     # None means missing to `compare_weightings`, which numpy's types cannot say.
     table: Any = [[row.rewards.get(name) for name in names] for row in rows]

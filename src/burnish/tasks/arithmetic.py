@@ -17,8 +17,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from burnish.arguments import refused
 from burnish.boundary import Name, Positive, Settings
-from burnish.errors import ArgumentError, UserError
+from burnish.errors import UserError
 from burnish.records import Message, Task
 from burnish.seeds import derive, digest
 from burnish.tasks.base import EndlessTasks, TaskSettings, is_held_out
@@ -41,8 +42,7 @@ class Part(Settings, frozen=True):
 
     def check(self) -> None:
         if len(self.digits_per_term) != self.terms:
-            got = f"digits: got {list(self.digits_per_term)} for {self.terms} terms"
-            raise ArgumentError(f"{got}, expected one number for all or {self.terms} numbers")
+            raise refused("digits", self.digits, f"one number, or {self.terms} (one per term)")
 
     @property
     def digits_per_term(self) -> tuple[int, ...]:
@@ -189,7 +189,7 @@ class Arithmetic(TaskSettings, frozen=True, kw_only=True, tag="arithmetic"):
 
     def check(self) -> None:
         if self.mix and self.level is not None:
-            raise ArgumentError(f"level: got {self.level} beside mix, expected one of them")
+            raise refused("level", self.level, "either it or mix")
 
     def build(self, seed: int, root: Path) -> ArithmeticTasks:
         return ArithmeticTasks(self, seed)
@@ -216,10 +216,8 @@ class ArithmeticTasks(EndlessTasks):
             count = sum(map(self._valid, every(part)))
             held_out = sum(map(self._testable, every(part)))
             if held_out == count or (held_out == 0 and config.held_out_share > 0):
-                sides = f"{count} possible questions, {held_out} of them held out"
-                expected = "expected some on both sides. Change held_out_share, digits or negative"
-                where = f"tasks '{self.name}', part '{part.label}'"
-                raise UserError(f"{where}: {sides}; {expected}.")
+                sides = f"{held_out} of {count} questions held out; expected some on both sides"
+                raise UserError(f"part '{part.label}': {sides}. Change held_out_share or digits.")
 
     @property
     def fingerprint(self) -> str:
@@ -272,8 +270,7 @@ class ArithmeticTasks(EndlessTasks):
             question = draw(part, rng)
             if wanted(question):
                 return question
-        none = f"none of {TRIES:,} draws has an answer of 0 or more; set negative = true"
-        raise UserError(f"tasks '{self.name}', part '{part.label}': {none}.")
+        raise UserError(f"part '{part.label}': no answer of 0 or more; set negative = true.")
 
     def _valid(self, question: Expression) -> bool:
         value = question.value
@@ -315,8 +312,7 @@ class ArithmeticTasks(EndlessTasks):
             if len(found) == wanted:
                 break
         if len(found) < wanted:
-            few = f"the mixture has only about {len(found)} other questions"
-            raise UserError(f"tasks '{self.name}': examples = {wanted}, but {few}. Ask for fewer.")
+            raise UserError(f"examples: got {wanted}; the mixture has about {len(found)} others.")
         return list(found.values())
 
     def _asked(self, question: Expression) -> str:

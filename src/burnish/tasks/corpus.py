@@ -24,6 +24,7 @@ from burnish.tools.search.sources import (
     cell_text,
     check_unpacked,
     find_column,
+    not_utf8,
     parquet_shape,
     table_rows,
 )
@@ -117,8 +118,7 @@ class Corpus(Sources):
         """Read the beginning of every file: a table without the column of texts is refused, and so
         is a column where there is no table."""
         if self.column and not any(file.path.suffix.lower() in TABLES for file in self.files):
-            said = f"train.column is '{self.column}', and no file of it is a table"
-            raise UserError(f"{self.name}: {said}. Leave it out.")
+            raise UserError(f"{self.name}: no table, so leave out train.column '{self.column}'.")
         for file in self.files:
             next(self._file(file.path, _tell_nobody, _tell_nobody), None)
 
@@ -167,9 +167,7 @@ def _blocks(path: Path, report: Report) -> Iterator[str]:
                 text = decode(block, not is_open)
             except UnicodeDecodeError as error:
                 line = lines + error.object[: error.start].count(b"\n")
-                byte = error.object[error.start]
-                why = f"not UTF-8 (byte {byte:#04x}); save it as UTF-8"
-                raise UserError(f"{path}:{line}: {why}.") from None
+                raise not_utf8(path, line, error) from None
             read += len(block)
             lines += block.count(b"\n")
             report(len(block))

@@ -33,6 +33,8 @@ from burnish.tasks.media_columns import holds_media
 from burnish.tasks.rows import BadRow, Format, Row, Table, read_table
 
 SHOWN_BAD_ROWS = 3
+NO_SHARE = "held_out = { by = 'share', share = 0 }"
+"""The setting that holds nothing out."""
 
 
 class HeldOutFile(Settings, frozen=True, tag_field="by", tag="file"):
@@ -158,9 +160,7 @@ def _mapped_by_name(config: File, table: Table) -> File:
     names = list(dict.fromkeys(name for row in rows for name in row))
     source = next((name for name in ("prompt", "messages") if name in names), "")
     if not source:
-        known = ", ".join(names[:8]) or "none"
-        has = f"the file has {known}. Set task.prompt and task.fields"
-        raise UserError(f"{table.path}: no column prompt or messages; {has}.")
+        raise UserError(f"{table.path}: no prompt or messages in {names}; set task.prompt.")
     config = _media_by_name(config, rows, names, _media_folder(config, table))
     is_chat = source == "messages" or any(isinstance(row.get(source), list) for row in rows)
     given = {"messages" if is_chat else "prompt": source}
@@ -269,10 +269,7 @@ def _keys_by_share(how: HeldOutShare, entries: list[Entry], path: Path) -> set[s
     if how.share == 0:
         return set()
     if len(keys) < 2:
-        raise UserError(
-            f"{path}: one prompt cannot be split into training and held-out; add rows, or set "
-            "held_out = { by = 'share', share = 0 }."
-        )
+        raise UserError(f"{path}: one prompt has no two sides; set {NO_SHARE}.")
     chosen = {key for key in keys if is_held_out(key, how.share)}
     return (chosen or {min(keys)}) if len(chosen) < len(keys) else chosen - {max(keys)}
 
@@ -283,10 +280,8 @@ def _keys_by_column(how: HeldOutColumn, entries: list[Entry], path: Path) -> set
     chosen = {e.key for e, value in zip(entries, found, strict=True) if value in how.values}
     if not chosen:
         known = sorted({value for value in found if value is not None})
-        holds = ", ".join(map(repr, known[:8])) or f"nothing; the columns are {', '.join(rows[0])}"
         hint = did_you_mean(how.values[0], known) or did_you_mean(how.column, rows[0])
-        no_row = f"no row has '{how.column}' in {list(how.values)}"
-        raise UserError(f"{path}: {no_row}; it holds {holds}.{hint}")
+        raise UserError(f"{path}: no '{how.column}' of {known[:8]} in {list(how.values)}.{hint}")
     return chosen
 
 

@@ -97,18 +97,16 @@ class FunctionTasks(EndlessTasks):
         self._labels = tuple(sorted(self.fields)) if config.labels is None else config.labels
         for label in self._labels:
             if label not in self.fields:
-                known = f"({_listed(self.fields)}).{did_you_mean(label, self.fields)}"
-                raise UserError(f"{self._where}: labels names '{label}', no field {known}")
+                known = f"{_listed(self.fields)}.{did_you_mean(label, self.fields)}"
+                raise UserError(f"{self._where}: labels: no field '{label}', expected {known}")
         first, again = ([self._draw("repeat", k) for k in range(REPEATS)] for _ in range(2))
         if first != again:
-            other = "made different questions from the same rng, so a run could not be resumed"
-            raise UserError(f"{self._where} {other}; draw every choice from the rng it is given.")
+            raise UserError(f"{self._where}: another question from the same rng; draw all from it.")
         # Both sides have a question, so that no run stops at its first evaluation.
         self.train(0)
         if config.held_out_share > 0 and next(self._testable(), None) is None:
-            none = f"none of {TRIES:,} draws is a held-out question"
-            todo = f"Raise held_out_share (now {config.held_out_share}; 0 holds nothing out)"
-            raise UserError(f"{self._where}: {none}. {todo}, or make more questions.")
+            share = f"raise held_out_share (now {config.held_out_share}; 0 holds nothing out)"
+            raise UserError(f"{self._where}: none of {TRIES:,} draws is held out; {share}.")
 
     @property
     def fingerprint(self) -> str:
@@ -123,8 +121,7 @@ class FunctionTasks(EndlessTasks):
                 drawn = self._draw(self._seed, "train", index, attempt)
                 if not is_held_out(drawn.key, self.config.held_out_share):
                     return self._task(str(index), drawn)
-        lost = f"{TRIES:,} draws for training task {index} gave held-out questions only"
-        raise UserError(f"{self._where}: {lost}. Lower held_out_share, or make more questions.")
+        raise UserError(f"{self._where}: {TRIES:,} draws are held out; lower held_out_share.")
 
     def held_out(self, limit: int | None = None) -> list[Task]:
         return self._held_out[:limit]
@@ -153,9 +150,8 @@ class FunctionTasks(EndlessTasks):
 
     def _task(self, task_id: str, drawn: Drawn) -> Task:
         if drawn.fields.keys() != self.fields:
-            both = f"{_listed(drawn.fields)} and another {_listed(self.fields)}"
-            same = "expected the same ones every time (null for no value)"
-            raise UserError(f"{self._where}: one question has the fields {both}; {same}.")
+            both = f"{_listed(drawn.fields)} and once {_listed(self.fields)}"
+            raise UserError(f"{self._where}: the fields are once {both}; use null for none.")
         return Task(f"{self.name}/{task_id}", drawn.messages, drawn.fields, self._labels, self.name)
 
     def _draw(self, *seed: str | int) -> Drawn:

@@ -22,6 +22,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
+from burnish.arguments import refused
 from burnish.boundary import Name, PositiveInt
 from burnish.errors import RewardError, UserError, did_you_mean
 from burnish.records import Message, Task
@@ -147,8 +148,7 @@ class GymTasks:
                 # A skipped item makes its successor appear twice: the position keeps ids unique.
                 task = self._task(task_id if step == 0 else f"{task_id}+{position}", item_index)
                 return in_epoch(task, epoch)
-        lost = f"all {self.train_size} training items repeat a held-out question"
-        raise UserError(f"tasks '{self.name}': {lost}; lower held_out_size.")
+        raise UserError(f"tasks '{self.name}': all items are held out; lower held_out_size.")
 
     def held_out(self, limit: int | None = None) -> list[Task]:
         indices = list(self._held_out_questions.values())[:limit]
@@ -198,8 +198,7 @@ class GymTasks:
         """Exact resume needs items that follow from their index alone."""
         args = (self.config.dataset, self._options, self.config.data_seed, self._size)
         if any(_dataset(*args)[k]["question"] != self._item(k)["question"] for k in range(4)):
-            other = "the dataset gives other items for the same index and seed"
-            raise UserError(f"tasks '{self.name}': {other}; choose another.")
+            raise UserError(f"tasks '{self.name}': other items for the same seed; choose another.")
 
 
 def gym_score(text: str, entry: Mapping[str, Any]) -> float | None:
@@ -218,8 +217,7 @@ def gym_score(text: str, entry: Mapping[str, Any]) -> float | None:
         raise RewardError(f"gym_score: dataset '{recipe.dataset}': {refusal}")
     item = _item(*args, recipe.index)
     if digest(item["question"]) != recipe.question:
-        item_name = f"item {recipe.index} of '{recipe.dataset}'"
-        raise RewardError(f"gym_score: {item_name} is not the question that was asked.")
+        raise RewardError(f"gym_score: '{recipe.dataset}' asks another question now.")
     answer = _answer_in(text)
     grammar = GRAMMARS.get(recipe.dataset)
     if grammar is not None and not grammar.fullmatch(answer):
@@ -259,8 +257,7 @@ def _dataset(name: str, options: bytes, seed: int, size: int) -> Any:
     given = msgspec.json.decode(options)
     known = {field.name for field in fields(config_class)} - {"seed", "size"}
     if unknown := next((key for key in given if key not in known), ""):
-        hint = f"{did_you_mean(unknown, known)} It has: {', '.join(sorted(known))}."
-        raise UserError(f"reasoning-gym dataset '{name}': unknown option '{unknown}'.{hint}")
+        raise refused("options", unknown, f"some of {', '.join(sorted(known))}")
     try:
         config = config_class(seed=seed, size=size, **given)
         if hasattr(config, "validate"):

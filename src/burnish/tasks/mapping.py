@@ -78,13 +78,11 @@ class Columns(Settings, frozen=True, kw_only=True):
             try:
                 _template_paths(template)
             except ValueError as error:
-                why = f"{error}. Write {{{{ and }}}} for plain braces"
-                raise ArgumentError(f"{key}: got {template!r}: {why}") from None
+                raise ArgumentError(f"{key}: {template!r}: {error}. Double plain braces") from None
 
     def check_columns(self) -> None:
         if (place := PLACE.search(f"{self.prompt} {self.template}")) and not self.media_paths:
-            setting = "images" if place[1] == "image" else "audio"
-            raise ArgumentError(f"{place[0]} in the prompt, but no column; name it with {setting}")
+            raise ArgumentError(f"{place[0]} in the prompt, but no column; set images or audio")
         self.check_names("optional", self.optional)
 
     def check_names(self, setting: str, names: Iterable[str]) -> None:
@@ -139,8 +137,7 @@ class Columns(Settings, frozen=True, kw_only=True):
             return None
         value = look_up(row, path)
         if value is None and name not in self.optional:
-            allow = f"list '{name}' under optional to allow it"
-            raise RowError(f"'{path}' is null, expected a value ({allow})")
+            raise RowError(f"'{path}' is null, expected a value (or list '{name}' under optional)")
         if name in self.pictures:
             try:
                 value = by_reference(value, folder, CheckedBlobs())

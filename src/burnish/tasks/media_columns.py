@@ -49,8 +49,9 @@ class CheckedBlobs(Blobs):
             # A small FLAC can hold weeks of silence, which would be decoded for hours.
             info = sound_info(data)
             if info.frames > MOST_VALUES:
-                got = f"a sound of {info.seconds / 3600:,.1f} hours"
-                raise UserError(f"{got}; expected at most {MOST_VALUES:,} samples. Cut it")
+                raise UserError(
+                    f"a sound of {info.seconds:,.0f} s; cut it to {MOST_VALUES:,} samples"
+                )
             for _ in stream_sound(data, 60.0):
                 pass
         elif kind is not None:
@@ -111,8 +112,7 @@ def by_hash(content: Content, folder: Path | None, blobs: Blobs) -> tuple[MediaP
                     raise UserError(f"{name} is damaged: its contents do not have the hash")
             blobs.read(part)  # a row may call a sound an image, and a file may be damaged
         except (UserError, StoreError) as error:
-            lost = f"{part.media_type} {part.sha256[:12]} is not on this machine, or damaged"
-            raise UserError(f"{lost} ({error}); set media_folder to what was exported") from None
+            raise UserError(f"{name} is damaged or not here ({error}); set media_folder") from None
     return parts
 
 
@@ -193,8 +193,9 @@ def _check_places(kind: str, numbers: list[str], count: int) -> None:
     is_mixed = "" in numbers and named
     if is_mixed or got != count or (named and named != set(range(1, count + 1))):
         shown = ", ".join(dict.fromkeys(f"<{kind}{number}>" for number in numbers[:4]))
-        expected = "expected as many places of one form as files, or none"
-        raise UserError(f"{count} {kind} file(s) and {got} place(s) {shown}; {expected}")
+        raise UserError(
+            f"{count} {kind} file(s), {got} place(s) {shown}; expected as many, or none"
+        )
 
 
 def _places(message: Message) -> Iterator[re.Match[str]]:
@@ -242,8 +243,7 @@ def media_bytes(value: Any, folder: Path | None) -> bytes:
         raise UserError(f"{head[:40]!r}; expected data:image/png;base64,... with bytes as base64")
     if isinstance(value, str) and value and not _ADDRESS.match(value):
         return _from_path(value, folder)
-    expected = "expected bytes, {bytes, path}, a path or a data: address; nothing is fetched"
-    raise UserError(f"{type(value).__name__} {value!r:.60}; {expected}")
+    raise UserError(f"{value!r:.60}; expected bytes, {{bytes, path}}, a path or a data: address")
 
 
 def _from_path(value: str, folder: Path | None) -> bytes:
@@ -254,13 +254,10 @@ def _from_path(value: str, folder: Path | None) -> bytes:
         path = (root / value).resolve()
         # A row must not reach for the other pictures of this machine, also not by a link.
         if not path.is_relative_to(root):
-            where = "set media_folder if the files stand elsewhere"
-            raise UserError(f"the path {value[:60]!r} leads out of {folder}; {where}")
+            raise UserError(f"the path {value[:60]!r} leads out of {folder}; set media_folder")
         # A pipe would be waited on for ever.
         if not path.is_file() or path.stat().st_size > MAX_BYTES:
-            limit = f"has more than {MAX_BYTES:,} bytes"
-            raise UserError(f"{path} does not exist, is not a file, or {limit}")
+            raise UserError(f"{path} is not there, no file, or larger than {MAX_BYTES:,} bytes")
         return path.read_bytes()
     except (OSError, ValueError) as error:  # too long, a NUL inside, a loop of links, no permission
-        why = error.__class__.__name__
-        raise UserError(f"{value[:60]!r} is no path to a file ({why})") from None
+        raise UserError(f"{value[:60]!r} is no path to a file ({type(error).__name__})") from None

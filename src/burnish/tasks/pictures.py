@@ -203,9 +203,7 @@ class PictureTasks(EndlessTasks):
             asked = picture.ask(kind, rng)
             if asked is not None:
                 return picture, asked
-        side = "held-out" if held_out else "training"
-        none = f"none of {TRIES:,} pictures allows a question of kind '{kind}' on the {side} side"
-        raise UserError(f"tasks '{self.name}': {none}. Change questions, or held_out_share.")
+        raise UserError(f"tasks '{self.name}': no question of kind '{kind}' in {TRIES:,} pictures.")
 
     def _task(self, task_id: str, picture: Picture, asked: Asked) -> Task:
         from burnish.store.blobs import shared_blobs

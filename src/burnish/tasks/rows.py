@@ -50,18 +50,14 @@ def read_table(path: Path, format_: Format = "auto") -> Table:
     """Read a file of rows; a row that cannot be parsed is collected, not raised."""
     suffix = path.suffix.lower()
     if format_ == "auto" and (suffix not in SUFFIXES or path.is_dir()):
-        hint = did_you_mean(suffix, SUFFIXES)
-        one_of = f"expected one of {', '.join(SUFFIXES)}.{hint} Name one file, or set format"
-        raise UserError(f"{path}: cannot tell the format from '{path.suffix}'; {one_of}.")
+        hint = f"{', '.join(SUFFIXES)}.{did_you_mean(suffix, SUFFIXES)} Name a file, or set format"
+        raise UserError(f"{path}: cannot tell the format from '{path.suffix}'; expected {hint}.")
     kind = SUFFIXES[suffix] if format_ == "auto" else format_
     try:
         content: bytes = recall(str(path)) if is_kept(str(path)) else path.read_bytes()
     except OSError as error:
-        near = path.parent.iterdir() if path.parent.is_dir() else ()
-        hint = did_you_mean(path.name, [one.name for one in near])
-        why = "no such file" if isinstance(error, FileNotFoundError) else error.strerror
-        where = "Paths are relative to the file that names them."
-        raise UserError(f"{path}: {why}.{hint} {where}") from None
+        near = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise UserError(f"{path}: {error.strerror}.{did_you_mean(path.name, near)}") from None
     if not content.strip():
         raise UserError(f"{path}: the file is empty; expected at least one row of {kind}.")
     rows: list[Row] = []
@@ -92,8 +88,7 @@ def _decoded(path: Path, content: bytes) -> list[Any]:
         problem = f"got {kind_word(value)}"
     except (UnicodeDecodeError, msgspec.DecodeError) as error:
         problem = f"not JSON ({error})"
-    lines = "One object a line is format = 'jsonl'."
-    raise UserError(f"{path}: {problem}; expected one array of objects. {lines}")
+    raise UserError(f"{path}: {problem}; expected an array (for lines: format = 'jsonl').")
 
 
 # --- preferences

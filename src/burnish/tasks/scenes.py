@@ -14,8 +14,8 @@ from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta
 
+from burnish.arguments import refused
 from burnish.boundary import Name
-from burnish.errors import ArgumentError
 from burnish.tasks.pictures import (
     COLOURS,
     DESCRIBE,
@@ -151,8 +151,7 @@ class Scenes(PictureSettings, frozen=True, kw_only=True, tag="scenes"):
     def check(self) -> None:
         room = self.grid**2 if self.layout == "grid" else 6
         if not self.least <= self.most <= room:
-            got = f"least: got {self.least} and most {self.most}"
-            raise ArgumentError(f"{got}, expected least up to most, and most up to {room}")
+            raise refused("least", self.least, f"up to most ({self.most}), and most up to {room}")
 
     def draw(self, rng: random.Random) -> Picture:
         """Colours and shapes by chance; in half of the scenes one colour or shape is frequent."""
@@ -362,7 +361,7 @@ class Charts(PictureSettings, frozen=True, kw_only=True, tag="charts"):
 
     def check(self) -> None:
         if self.least > self.most:
-            raise ArgumentError(f"least: got {self.least}, expected at most `most`, {self.most}")
+            raise refused("least", self.least, f"at most `most`, {self.most}")
 
     def draw(self, rng: random.Random) -> Picture:
         count = rng.randint(self.least, self.most)

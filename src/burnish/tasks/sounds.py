@@ -190,8 +190,7 @@ class SoundCorpus(Sources):
             content = _bytes_of(row.values[column])
             try:
                 if not isinstance(content, bytes):
-                    got = type(content).__name__
-                    raise UserError(f"column '{column}' is {got}; expected the bytes of a sound")
+                    raise UserError(f"'{column}' is {type(content).__name__}, no bytes of a sound")
                 samples = read_sound(content, rate=self.rate).samples
             except UserError as error:
                 raise UserError(f"{path}: row {row.number}: {error}") from None
@@ -202,8 +201,7 @@ class SoundCorpus(Sources):
             samples, rate = given
             found = resample(samples, int(rate), self.rate)
         except Exception as error:  # boundary: what the user's function gave
-            why = f"is no pair of samples, (n,) or (n, channels), and rate ({error})"
-            raise UserError(f"{source}: sound {place} {why}") from None
+            raise UserError(f"{source}: sound {place} is no (samples, rate): {error}") from None
         return found if found.ndim == 1 else found.mean(1, dtype=np.float32)
 
 
@@ -350,9 +348,7 @@ class UtteranceCorpus(SoundCorpus):
                 try:
                     values = dict(given)
                 except Exception as error:  # boundary: what the user's function gave
-                    got = f"row {number} is {type(given).__name__}"
-                    why = f"{got}; expected a dict with audio and {self.said}"
-                    raise UserError(f"{source}: {why}") from error
+                    raise UserError(f"{source}: row {number} is no dict ({given!r:.40})") from error
                 audio = self._columns(source, list(values))
                 said, speaker = values.get(self.said), values.get(self.speaker)
                 name = f"{Path(source).name}#{number}"

@@ -47,8 +47,7 @@ def recalculation_engine(engine: Engine = "auto") -> str:
         if find_spec("formulas") is not None:
             return "formulas"
     wanted = "LibreOffice and the package formulas" if engine == "auto" else engine
-    install = "Install LibreOffice, or: pip install 'burnish[spreadsheet]'"
-    raise SpreadsheetError(f"formulas cannot be recalculated: {wanted} not found. {install}")
+    raise SpreadsheetError(f"no {wanted}. Install it, or: pip install 'burnish[spreadsheet]'")
 
 
 @public

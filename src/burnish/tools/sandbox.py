@@ -188,8 +188,7 @@ class Sandbox:
     def _plan(self) -> Plan:
         report = self.probe()
         if report.strength is Strength.WEAK and not self.allow_weak:
-            todo = "Enable user namespaces, Landlock or seccomp, or say allow_weak = true"
-            raise UserError(f"the sandbox of this machine is {report.summary}. {todo}.")
+            raise UserError(f"the sandbox is {report.summary}. Say allow_weak = true to use it.")
         return report.plan
 
     async def _away(self, call: Callable[..., T]) -> T:

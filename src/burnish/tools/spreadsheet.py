@@ -22,7 +22,7 @@ from msgspec import Meta
 
 from burnish.arguments import as_path, refused
 from burnish.boundary import public
-from burnish.errors import ArgumentError, BoundaryError, UserError
+from burnish.errors import ArgumentError, BoundaryError, UserError, first_line
 from burnish.tools.archives import ArchiveError, open_archive, unpacked
 
 MOST_CELLS = 200_000
@@ -185,16 +185,14 @@ def open_workbook(place: str | Path | bytes, *, values: bool = False) -> Any:
         return openpyxl.load_workbook(io.BytesIO(data), data_only=values, keep_links=False)
     # The boundary to a foreign file: openpyxl raises whatever a broken part makes it raise.
     except Exception as error:
-        said = " ".join(str(error).split())[:200] or type(error).__name__
-        raise SpreadsheetError(f"{shown}: cannot be read as a workbook ({said})") from error
+        raise SpreadsheetError(f"{shown}: no workbook ({first_line(error)})") from error
 
 
 def _openpyxl() -> Any:
     try:
         import openpyxl
     except ModuleNotFoundError as error:
-        install = "Install it: pip install 'burnish[spreadsheet]'"
-        raise UserError(f"workbooks need the package openpyxl. {install}") from error
+        raise UserError("no openpyxl. Run: pip install 'burnish[spreadsheet]'") from error
     return openpyxl
 
 
@@ -228,10 +226,7 @@ def refuse_bomb(data: bytes, shown: str) -> None:
             columns = abs(column_number.plain(right) - column_number.plain(left)) + 1
             covered += columns * (abs(int(bottom[:9]) - int(top[:9])) + 1)
         if elements > MOST_ELEMENTS or cells > MOST_HELD or covered > MOST_MERGED:
-            most = (
-                f"{MOST_HELD:,} cells, {MOST_MERGED:,} merged or linked, {MOST_ELEMENTS:,} elements"
-            )
-            raise ArchiveError(f"holds more than {most}")
+            raise ArchiveError(f"holds more than {MOST_HELD:,} cells ({MOST_MERGED:,} merged)")
 
     def declared(*_: object) -> None:
         raise ArchiveError("declares entities, which no workbook needs")
@@ -254,8 +249,7 @@ def refuse_bomb(data: bytes, shown: str) -> None:
                     if name.endswith((".xml", ".rels")):  # what is no XML may be a picture
                         raise ArchiveError(f"is no XML ({error})") from None
     except ArchiveError as error:
-        part_name = f"{name} " if name else ""
-        raise SpreadsheetError(f"{shown}: {part_name}{error}; it is not opened") from error
+        raise SpreadsheetError(f"{shown}: {name} {error}; it is not opened") from error
 
 
 def formula_cells(book: Any) -> list[Any]:
@@ -307,8 +301,7 @@ def _cell_of(page: Any, name: str, value: Any) -> str:
     is_small = isinstance(value, int) and abs(value) < 10**300
     is_plain = not is_text or (len(value) <= MOST_TEXT and not _UNWRITABLE.search(value))
     if not (is_known or is_small) or not is_finite or not is_plain:
-        kinds = f"a finite number, a text of up to {MOST_TEXT:,} plain characters, a date or None"
-        raise refused(name, value, kinds)
+        raise refused(name, value, f"a number, {MOST_TEXT:,} plain characters, a date or None")
     if is_text and value[:1] == "=" and reaches_outside(value):
         raise refused(name, value, "a formula without files, servers or other programs")
     letters, digits = re.fullmatch(r"([A-Z]+)(\d+)", cells[0]).groups()  # type: ignore[union-attr]
@@ -316,7 +309,7 @@ def _cell_of(page: Any, name: str, value: Any) -> str:
     last_column = min(LAST_COLUMN, page.max_column + FAR_COLUMNS)
     if int(digits) > last_row or column_number(letters) > last_column:
         end = f"{column_name(last_column)}{last_row}"
-        raise ArgumentError(f"{cells[0]}: far from the used cells, expected one within A1:{end}")
+        raise refused("cell", cells[0], f"one near the used cells, within A1:{end}")
     return cells[0]
 
 

@@ -114,8 +114,8 @@ BENCHMARKS = {
 
 def benchmark(name: str) -> Benchmark:
     if name not in BENCHMARKS:
-        known = f"{', '.join(BENCHMARKS)}.{did_you_mean(name, BENCHMARKS)}"
-        raise UserError(f"no benchmark '{name}'; expected one of {known}")
+        known = f" Expected one of {', '.join(BENCHMARKS)}."
+        raise UserError(f"no benchmark '{name}'.{did_you_mean(name, BENCHMARKS) or known}")
     return BENCHMARKS[name]
 
 

@@ -151,8 +151,7 @@ def _solution(
 ) -> Item:
     texts = texts_of(row, steps)
     if not all(text.strip() for text in texts) or first not in (None, *range(len(texts))):
-        got = f"{len(texts)} steps and the first wrong one {first!r}"
-        raise UserError(f"{row.where}: {got}; expected texts and the place of one, or none.")
+        raise UserError(f"{row.where}: {len(texts)} steps and the first wrong one is {first!r}.")
     id = str(row.values.get(id_column) or row.number)
     return Item(
         id,
@@ -192,8 +191,7 @@ def load_healthbench(path: Path) -> list[Item]:
 def load_healthbench_marks(path: Path) -> list[Marked]:
     def marked(row: Source) -> Iterator[Marked]:
         if "responses" not in row.values:
-            instead = "Give --with and --model instead of --recorded."
-            raise UserError(f"{row.where}: no column 'responses' with recorded marks. {instead}")
+            raise UserError(f"{row.where}: no recorded marks; give --with and --model instead.")
         demands, replies = _demands(row), list_of(row, "responses")
         both = zip(demands, replies, strict=True)
         met = tuple(bool(reply["response_dict"]["criteria_met"]) for _, reply in both)

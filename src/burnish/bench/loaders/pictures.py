@@ -165,8 +165,7 @@ def load_mathvision(path: Path) -> list[Item]:
     wanted = ("question", "answer", "responses")
     found = read_each(path, "MATH-Vision with responses", [wanted], items)
     if not found:
-        expected = "expected 'responses' with 'response' and 'correct'"
-        raise UserError(f"{path}: no problem has a right and a wrong response; {expected}.")
+        raise UserError(f"{path}: no 'responses' with a 'correct' one and one that is not.")
     return found
 
 

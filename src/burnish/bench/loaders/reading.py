@@ -45,8 +45,7 @@ def read_rows(path: Path, bench: str, shapes: Sequence[Sequence[str]]) -> list[S
     if path.is_dir():
         files = sorted(f for f in path.rglob("*") if f.suffix.lower() in SUFFIXES and f.is_file())
     if not files:
-        kinds = ", ".join(SUFFIXES)
-        raise UserError(f"{path}: no data file in this folder; expected {bench} as {kinds}.")
+        raise UserError(f"{path}: no data file; expected {bench} as {', '.join(SUFFIXES)}.")
     rows: list[Source] = []
     problems: list[UserError] = []
     for file in files:
@@ -67,10 +66,9 @@ def _shaped(rows: list[Source], bench: str, shapes: Sequence[Sequence[str]]) -> 
         if any(all(column in got for column in shape) for shape in shapes):
             continue
         nearest = max(shapes, key=lambda shape: sum(column in got for column in shape))
-        missing = next(column for column in nearest if column not in got)
-        has = f"got {', '.join(got) or 'none'}.{did_you_mean(missing, got)}"
-        wanted = f"so this is not {bench}; expected {', '.join(nearest)}"
-        raise UserError(f"{row.where}: no column '{missing}', {wanted}; {has}")
+        missing = [column for column in nearest if column not in got]
+        near = did_you_mean(missing[0], got)
+        raise UserError(f"{row.where}: no column {missing}, so this is not {bench}.{near}")
     return rows
 
 
@@ -120,8 +118,7 @@ def label_of(source: Source, column: str, known: Mapping[str, T]) -> T:
     for name, meaning in known.items():
         if name.lower() == str(whole).strip().lower():
             return meaning
-    expected = ", ".join(known)
-    raise UserError(f"{source.where}: column '{column}' is {value!r:.60}; expected {expected}.")
+    raise UserError(f"{source.where}: '{column}' is {value!r:.60}; expected {', '.join(known)}.")
 
 
 def read_sources(path: Path) -> list[Source]:
@@ -151,8 +148,7 @@ def _as(kind: type[T], source: Source, column: str, value: Any) -> T:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        what = f"column '{column}' is {value!r:.60}"
-        raise UserError(f"{source.where}: {what}; {error}.") from None
+        raise UserError(f"{source.where}: '{column}' is {value!r:.60}: {error}.") from None
 
 
 def parsed(source: Source, column: str) -> Any:
@@ -187,8 +183,7 @@ def read_items(path: Path, *, show: Sequence[str] = ()) -> list[Item]:
     rows = read_sources(path)
     known = {column for row in rows for column in row.values}
     if missing := next((column for column in show if column not in known), ""):
-        has = f"it has {', '.join(sorted(known))}.{did_you_mean(missing, known)}"
-        raise UserError(f"{path}: no column '{missing}' to show; {has}")
+        raise UserError(f"{path}: no column '{missing}' to show.{did_you_mean(missing, known)}")
     items = items_of(rows, show)
     twice = [id for id, count in Counter(item.id for item in items).items() if count > 1]
     if twice:

@@ -104,8 +104,7 @@ class SearchIndex:
             with (self.folder / _PASSAGES).open("rb") as file:
                 self._lines = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError, KeyError, msgspec.MsgspecError, UserError) as error:
-            again = "remove the folder, and the next search builds it again"
-            raise StoreError(f"{self.folder}: no search index ({error}); {again}") from error
+            raise StoreError(f"{self.folder}: no search index ({error}); remove it") from error
         if how != "bm25":
             self._make_vectors(report)
 
@@ -197,11 +196,6 @@ def open_index(
     root = usual if folder is None else Path(folder)
     if root.exists() and not root.is_dir():
         raise UserError(f"{root} is a file; expected a folder for the index.")
-    own = (".", _SEEN, "lock")
-    for path in sorted(root.iterdir()) if root.is_dir() else ():
-        if not path.name.startswith(own) and not _is_generation(path):
-            other = f"{root} holds '{path.name}', which is no part of a search index"
-            raise UserError(f"{other}; name a new or an empty folder.")
     root.mkdir(parents=True, exist_ok=True)
     with _locked(root):
         remove_drafts(root)

@@ -113,11 +113,9 @@ def known_files(root: Path, endings: Sequence[str], what: str) -> list[SourceFil
     found = [file for file in files if file.path.suffix.lower() in endings]
     for file in found:
         if not file.path.is_file():  # a pipe would be waited on for ever
-            why = "a link that leads to no file, or no plain file"
-            raise UserError(f"{file.path}: {why}. Remove it.")
+            raise UserError(f"{file.path}: a link to nothing, or no plain file. Remove it.")
     if not found:
-        expected = f"expected a folder or a file that ends in {', '.join(endings)}"
-        raise UserError(f"{root}: no {what}; {expected}.")
+        raise UserError(f"{root}: no {what}; expected files that end in {', '.join(endings)}.")
     return found
 
 
@@ -171,8 +169,9 @@ def read_passages(source: Source, report: Report = no_report) -> Iterator[Passag
         for document, share in _documents(file, source, len(files) > 1):
             for passage in cut(document, longest):
                 if passage.id in seen:
-                    twice = f"the id '{passage.id}' is there twice"
-                    raise UserError(f"{file.name}: {twice}. Name another column with id.")
+                    raise UserError(
+                        f"{file.name}: two rows have the id '{passage.id}'; name another with id."
+                    )
                 seen.add(passage.id)
                 yield passage
             report("reading", done + int(share * size), total)
@@ -251,9 +250,7 @@ def _documents(
         try:
             text = content.decode("utf-8-sig").replace("\r\n", "\n")
         except UnicodeDecodeError as error:
-            line = content[: error.start].count(b"\n") + 1
-            byte = f"byte {content[error.start]:#04x}"
-            raise UserError(f"{path}:{line}: not UTF-8 ({byte}); save it as UTF-8.") from None
+            raise not_utf8(path, content[: error.start].count(b"\n") + 1, error) from None
         heading = _HEADING.search(text) if path.suffix.lower() == ".md" else None
         title = (heading and heading[1].rstrip(" \t#")) or path.stem
         yield Passage(file.name, text, title), 1.0
@@ -268,8 +265,7 @@ def _documents(
         if columns["id"] in values:
             id_ = values[columns["id"]]
         if isinstance(id_, bool) or not isinstance(id_, str | int) or id_ == "":
-            got = f"'{columns['id']}' is {id_!r:.40}"
-            raise UserError(f"{where}: {got}; expected a text or a whole number.")
+            raise UserError(f"{where}: the id is {id_!r:.40}; expected a text or a whole number.")
         yield Passage(str(id_), text, title), row.share
 
 
@@ -279,6 +275,11 @@ def _column(path: Path, source: Source, what: str, first: list[str]) -> str:
     if what != "text" and not given:
         return next((name for name in usual if name in first), "")
     return find_column(path, given, usual, first, f"{what}s", f"Name it (--{what} COLUMN).")
+
+
+def not_utf8(path: Path, line: int, error: UnicodeDecodeError) -> UserError:
+    byte = error.object[error.start]
+    return UserError(f"{path}:{line}: not UTF-8 (byte {byte:#04x}); save it as UTF-8.")
 
 
 def find_column(
@@ -299,8 +300,7 @@ def cell_text(where: str, column: str, values: Mapping[str, Any]) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        hint = " Write a row for each text of a list." if isinstance(value, list) else ""
-        raise UserError(f"{where}: '{column}' is {value!r:.40}; expected a text.{hint}")
+        raise UserError(f"{where}: '{column}' is {value!r:.40}; expected a text.")
     return value
 
 
@@ -348,8 +348,7 @@ def decode_json(text: str | bytes) -> Any:
     except msgspec.DecodeError:
         # The decoder calls half a pair truncated, or says nothing of surrogates.
         if half := half_pair(text if isinstance(text, str) else text.decode(errors="replace")):
-            why = f"{half} is half of a surrogate pair, which is no character"
-            raise msgspec.DecodeError(why) from None
+            raise msgspec.DecodeError(f"{half} is half of a surrogate pair, no character") from None
         raise
     brackets = ("[", "{") if isinstance(text, str) else (b"[", b"{")
     if sum(map(text.count, brackets)) > DEEPEST and _is_deep([value]):  # type: ignore[arg-type]
@@ -389,8 +388,7 @@ def _jsonl_rows(path: Path, file: IO[bytes]) -> Iterator[SourceRow | BadRow]:
         try:
             value = decode_json(line.decode())
         except UnicodeDecodeError as error:
-            byte = f"byte {line[error.start]:#04x}"
-            raise UserError(f"{path}:{number}: not UTF-8 ({byte}); save it as UTF-8.") from None
+            raise not_utf8(path, number, error) from None
         except msgspec.DecodeError as error:
             yield BadRow(number, f"not JSON ({error}), expected one object a line")
             continue
@@ -424,11 +422,9 @@ def _csv_rows(path: Path, file: IO[bytes], delimiter: str) -> Iterator[SourceRow
                 why = f"{len(cells)} cells, expected {len(header)} ({', '.join(header)})"
                 yield BadRow(reader.line_num, why)
     except csv.Error as error:
-        where = f"{path}:{reader.line_num}"
-        raise UserError(f"{where}: not readable as CSV ({error}); check the quotes.") from None
+        raise UserError(f"{path}:{reader.line_num}: no CSV ({error}); check the quotes.") from None
     except UnicodeDecodeError as error:
-        near = f"near line {reader.line_num + 1} (byte {error.object[error.start]:#04x})"
-        raise UserError(f"{path}: not UTF-8 {near}; save the file as UTF-8.") from None
+        raise not_utf8(path, reader.line_num + 1, error) from None
 
 
 class ParquetShape(NamedTuple):
@@ -454,14 +450,14 @@ def _parquet_rows(
         groups = range(table.metadata.num_row_groups)
         largest = max((table.metadata.row_group(n).total_byte_size for n in groups), default=0)
         if largest > LARGEST_GROUP:
-            got = f"a row group of more than {LARGEST_GROUP >> 30} GiB"
-            raise UserError(f"{path}: {got}; write the table with smaller ones.")
+            raise UserError(
+                f"{path}: a row group of more than {LARGEST_GROUP >> 30} GiB; make it smaller."
+            )
         # Without threads: those of its pools may still run when a short command ends, and abort it.
         for batch in table.iter_batches(at_once, columns=columns, use_threads=False):
             held += batch.nbytes + CELL * batch.num_rows * batch.num_columns
             if most_bytes and held > most_bytes:
-                got = f"more than {most_bytes >> 20:,} MiB unpacked"
-                raise UserError(f"{path}: {got}. Split it, or leave columns out.")
+                raise UserError(f"{path}: more than {most_bytes >> 20:,} MiB unpacked. Split it.")
             for values in batch.to_pylist():
                 place[0] += 1
                 yield SourceRow(place[0], values, place[0] / total)
@@ -477,8 +473,7 @@ def _reading_parquet(path: Path, place: list[int]) -> Iterator[Any]:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        need = "reading Parquet needs pyarrow"
-        raise UserError(f"{path}: {need}. Run: pip install 'burnish[data]'") from None
+        raise UserError(f"{path}: needs pyarrow. Run: pip install 'burnish[data]'") from None
     try:
         yield pyarrow.parquet
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:

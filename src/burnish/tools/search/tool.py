@@ -16,7 +16,7 @@ import anyio.to_thread
 import msgspec
 from msgspec import Meta, Struct
 
-from burnish.arguments import as_text, as_whole
+from burnish.arguments import as_text, as_whole, refused
 from burnish.boundary import PositiveInt, public
 from burnish.errors import UserError
 from burnish.tools.search.index import SearchIndex, open_index
@@ -57,8 +57,7 @@ def as_settings(what: str, options: Mapping[str, Any]) -> SearchSettings:
     try:
         return msgspec.convert(dict(options), SearchSettings)
     except msgspec.ValidationError as error:
-        known = ", ".join(SearchSettings.__struct_fields__)
-        raise UserError(f"{what}: {error}; the options are {known}.") from None
+        raise UserError(f"{what}: {error}.") from None
 
 
 @cache
@@ -77,8 +76,7 @@ class AsyncSearch:
 
     def __init__(self, retriever: Retriever) -> None:
         if not isinstance(retriever, Retriever):
-            got = type(retriever).__name__
-            raise UserError(f"search: got {got}; expected search(query, limit), as of open_index.")
+            raise refused("search", retriever, "search(query, limit), as of open_index")
         self.retriever = retriever
         self._known: OrderedDict[tuple[str, int], tuple[Passage, ...]] = OrderedDict()
 
