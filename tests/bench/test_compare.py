@@ -333,5 +333,5 @@ def test_less_is_better_where_marks_are_losses():
 def test_scores_of_different_kinds_are_not_compared():
     answers = [Answered(task("x"), "", 1.0)]
     loss, bits = (HeldOutRun("a", 0, answers, SETTINGS, m) for m in ("loss", "bits_per_byte"))
-    with pytest.raises(UserError, match="by loss, .* by bits_per_byte"):
+    with pytest.raises(UserError, match=r"by loss, .* by bits_per_byte"):
         compare(loss, bits)

@@ -275,7 +275,7 @@ def test_rows_without_an_item_and_items_without_a_row_are_named(tmp_path, caplog
     items = [Item(f"manual-{k}", message(f"p{k}"), ()) for k in range(3)]
     given = ({"id": "manual-1", "response": "x"}, {"id": "zzz", "response": "y"})
     assert len(with_answers(items, rows(tmp_path / "a.jsonl", *given))) == 1
-    assert "of 1 row no item was found: 'zzz'" in caplog.text
+    assert "of 1 row no item was found: ['zzz']" in caplog.text
     assert "2 of 3 items have no answer" in caplog.text
 
 

@@ -128,7 +128,7 @@ def test_distance_of_sets_is_that_of_their_frames(monkeypatch):
 
 
 def test_bad_arguments_are_refused():
-    with pytest.raises(ArgumentError, match="estimate: got .* expected 16000 samples"):
+    with pytest.raises(ArgumentError, match=r"estimate: got .* expected 16000 samples"):
         measure_sound(WAVE[:5], WAVE, 16_000)
     with pytest.raises(ArgumentError, match="reference"):
         measure_sound(WAVE, np.full(16_000, np.nan), 16_000)

@@ -318,5 +318,5 @@ def test_columns_named_prompt_and_others_need_no_mapping(tmp_path):
 def test_columns_of_other_names_need_a_mapping(tmp_path):
     path = tmp_path / "mine.jsonl"
     path.write_text('{"question": "1?"}\n')
-    with pytest.raises(UserError, match="no prompt or messages in .'question'."):
+    with pytest.raises(UserError, match="no prompt or messages in"):
         File(path=str(path)).build(0, tmp_path)
