@@ -54,7 +54,7 @@ def test_a_file_without_a_trajectory_to_learn_from_is_refused(tmp_path, capsys):
     traces = tmp_path / "traces.jsonl"
     traces.write_text("\n")
     assert distill(traces, *GIVEN[1:], *ROLES, "--out", tmp_path / "new") == 2
-    assert "the file is empty; expected at least one row" in capsys.readouterr().err
+    assert "no rows; expected at least one" in capsys.readouterr().err
     rows = [{"id": f"a{i}", "instruction": "x", "messages": []} for i in range(3)]
     traces.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert distill(traces, *GIVEN[1:], *ROLES, "--out", tmp_path / "new") == 2

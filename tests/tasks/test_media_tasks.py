@@ -296,12 +296,6 @@ PICTURE = {"type": "image"}
             "0 image file",
         ),
         ({"q": "a <image0>", "i": "1.png"}, {"prompt": "q", "images": "i"}, "<image0>"),
-        (
-            {"q": "a", "i": "1.wav"},
-            {"prompt": "q", "images": "i"},
-            "audio/wav in a column of images",
-        ),
-        ({"q": "a", "i": "1.png"}, {"prompt": "q", "audio": "i"}, "image/png in a column of audio"),
         ({"q": "a"}, {"prompt": "See <image1>: {q}"}, "set images or audio"),
         ({"q": "a"}, {"prompt": "q", "template": "{prompt} <audio>"}, "set images or audio"),
         (

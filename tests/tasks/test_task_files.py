@@ -200,7 +200,7 @@ def test_same_seed_same_order_and_ids_from_a_column(tmp_path):
 GOOD = json.dumps(ROWS[0])
 BROKEN = {
     "no such file": ("d.jsonl", None, {}, "d.jsonl: No such file or directory. Did you mean 'd.json'?"),
-    "empty file": ("d.jsonl", b" \n", {}, "the file is empty; expected at least one row of jsonl"),
+    "empty file": ("d.jsonl", b" \n", {}, "no rows; expected at least one"),
     "unknown ending": ("d.jsonx", b"{}", {}, "cannot tell the format from '.jsonx'; expected .jsonl"),
     "not UTF-8": ("d.jsonl", GOOD.encode() + b'\n{"question": "\xff"}', {}, "d.jsonl:2: not UTF-8 (byte 0xff)"),
     "half a line": ("d.jsonl", GOOD.encode() + b'\n{"question": ', {}, "d.jsonl:2: not JSON (Input data was truncated)"),

@@ -311,5 +311,5 @@ def test_passages_come_back_as_they_were_written(tmp_path):
     assert json.loads(lines[1])["id"] == "b"
     with pytest.raises(UserError, match="something already"):
         write_index(odd, tmp_path / "i")
-    with pytest.raises(UserError, match="no passages"):
+    with pytest.raises(UserError, match="no text to search in"):
         write_index([], tmp_path / "none")

@@ -94,8 +94,6 @@ def test_columns_by_name_and_ids_by_row(tmp_path):
         ("r.jsonl", '{"words": "a"}', "no column of texts, such as .*; it has words"),
         ("r.jsonl", '{"text": ["a", "b"]}', "expected a text."),
         ("r.jsonl", '{"id": 1, "text": "a"}\n{"id": 1, "text": "b"}', "two rows have the id '1'"),
-        ("r.jsonl", '{"text": ""}\n{"text": "  "}', "no text to search in"),
-        ("r.jsonl", "", "no text to search in"),
         (
             "r.jsonl",
             r'{"text": "a\ud800b"}',

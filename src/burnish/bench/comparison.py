@@ -153,9 +153,6 @@ def compare(a: HeldOutRun, b: HeldOutRun) -> Comparison:
     if a.measure != b.measure:
         raise UserError(f"'{a.name}' is scored by {a.measure}, '{b.name}' by {b.measure}.")
     of_a, of_b = ({item.task.id: item for item in run.answers} for run in (a, b))
-    for run, found in ((a, of_a), (b, of_b)):
-        if len(found) < len(run.answers):
-            raise UserError(f"run '{run.name}': held-out prompts share an id; each needs its own.")
     tasks = ({key: item.task for key, item in answers.items()} for answers in (of_a, of_b))
     if why := why_incomparable(
         (a.name, b.name), a.settings, b.settings, (next(tasks), next(tasks))
@@ -170,8 +167,7 @@ def compare(a: HeldOutRun, b: HeldOutRun) -> Comparison:
             )
             unmarked.append(Unmarked(key, why_a, why_b))
         else:
-            prompt = one.task.prompt
-            pairs.append(Pair(key, one.mark, two.mark, one.answer, two.answer, prompt))
+            pairs.append(Pair(key, one.mark, two.mark, one.answer, two.answer, one.task.prompt))
     marks = [pair.mark_a for pair in pairs], [pair.mark_b for pair in pairs]
     return Comparison(
         a,
@@ -192,8 +188,7 @@ def paired_test(marks_a: Observed, marks_b: Observed) -> PairedTest:
     means = mean_estimate.plain(marks_a), mean_estimate.plain(marks_b)
     both_marks = list(zip(marks_a, marks_b, strict=True))
     if all(v in (0.0, 1.0) for pair in both_marks for v in pair):
-        seen = [both_marks.count(pair) for pair in ((1, 1), (1, 0), (0, 1), (0, 0))]
-        table = Fourfold(*seen)
+        table = Fourfold(*[both_marks.count(pair) for pair in ((1, 1), (1, 0), (0, 1), (0, 0))])
         p_value = mcnemar.plain(table.only_a, table.only_b)
         return PairedTest(*means, difference, p_value, Method.MCNEMAR, table)
     p_value = sign_flip.plain([b - a for a, b in both_marks])

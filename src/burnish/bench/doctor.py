@@ -144,8 +144,7 @@ def _torch() -> Iterator[Check]:
     chosen = "bfloat16" if has_fast_bfloat16(on_cpu=on_cpu) else "float32"
     known = [f"{name} {speed * 1000:,.0f} GFLOP/s" for name, speed in speeds.items() if speed]
     data = {"chosen": chosen, "tflops": speeds}
-    line = f"{chosen} on {device} ({', '.join(known)})"
-    yield Check("precision", State.OK, line, data=data)
+    yield Check("precision", State.OK, f"{chosen} on {device} ({', '.join(known)})", data=data)
 
 
 def _devices(torch: Any) -> Iterator[Check]:

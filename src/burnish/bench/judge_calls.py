@@ -181,8 +181,7 @@ async def _group(
     if isinstance(reward, ProxyRubricConfig):  # only a rubric of a labelled pair is asked about
         texts = [f"<rubric>{text}</rubric>" for text in texts]
         task = replace(task, fields={**task.fields, reward.label: 1})
-    responses = [Response(f"answer-{k}", text) for k, text in enumerate(texts)]
-    await checked(scorer, task, responses)
+    await checked(scorer, task, [Response(f"answer-{k}", text) for k, text in enumerate(texts)])
     calls = len(counting.characters)
     mean = sum(counting.characters) / CHARACTERS_A_TOKEN / calls if calls else 0.0
     return _Asked(calls, mean, reply, prices)

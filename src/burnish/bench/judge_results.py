@@ -140,8 +140,7 @@ def with_answers(items: Sequence[Item], path: Path) -> list[Item]:
     for item in items:
         text = texts.get(item.id, texts.get(item.messages[-1].text))
         if text is not None:
-            responses = responses_of(item.id, [text])
-            answered.append(dataclasses.replace(item, responses=responses))
+            answered.append(dataclasses.replace(item, responses=responses_of(item.id, [text])))
     if not answered:
         raise UserError(f"{path}: answers no item by id (such as '{items[0].id}') or by prompt.")
     known = {item.id for item in answered} | {item.messages[-1].text for item in answered}
@@ -436,8 +435,7 @@ def read_recorded(bench: str, path: Path, items: Sequence[Item]) -> dict[str, Or
         if choice is None:
             why = f"no verdict in the recorded reply: {str(values.get(words) or '')[-200:]!r}"
             one = replace(one, status=Status.PARSE_ERROR, reason=why)
-        orders = found.setdefault(judge, Orders([], []))
-        orders[is_llmbar and bool(values["swapped"])].append(one)
+        found.setdefault(judge, Orders([], []))[is_llmbar and bool(values["swapped"])].append(one)
     if not found:
         raise UserError(f"{path}: no verdict on any of the {len(items)} items; another split?")
     return dict(sorted(found.items()))

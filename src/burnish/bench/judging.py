@@ -11,7 +11,7 @@ from functools import partial
 from itertools import combinations
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Self
+from typing import Self
 
 from msgspec.structs import replace
 
@@ -24,33 +24,22 @@ from burnish.rewards.scorer import Scope, Scorer, checked, fingerprint, gather
 from burnish.seeds import digest
 
 
-class ResultFile:
+class ResultFile(LineFile[Judged]):
     """Judged items on disk, append-only; a torn last line is cut at the next opening."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file = LineFile(path, Judged)
+        super().__init__(path, Judged)
         self.known: dict[str, Judged] = {}
         """What is on file by key; an item that failed outside is not, so that it is asked again."""
 
     def __enter__(self) -> Self:
-        self._file.__enter__()
+        super().__enter__()
         self.known = {
             one.key: one
-            for one in self._file.records
+            for one in self.records
             if one.status not in (Status.INFRA_ERROR, Status.TIMEOUT, Status.REWARD_ERROR)
         }
         return self
-
-    def __exit__(self, *raised: Any) -> None:
-        self._file.__exit__(*raised)
-
-    @property
-    def records(self) -> list[Judged]:
-        return self._file.records
-
-    def append(self, one: Judged) -> None:
-        self._file.append(one)
 
     def check_version(self, judge: str, version: str) -> None:
         """Refuse to mix a judge with the same judge under other settings."""

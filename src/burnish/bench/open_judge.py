@@ -168,8 +168,6 @@ def check_items(
         lack = f"the data has {', '.join(known) or 'no further column'}.{did_you_mean(name, known)}"
         if name in hidden:
             lack = f"it is hidden from judges; {shows.format(name=name)}."
-        elif not judge.model.name and name not in getattr(scorer, "inputs", ()):
-            lack += " Or name a model to ask: --model."
         raise UserError(f"judge '{scorer.name}' needs the column '{name}'; {lack}")
     refused = _refused_rows(scorer, items, oracle=oracle)
     if refused:

@@ -338,5 +338,4 @@ def no_steps(store: RunStore, what: str, first: int | None, last: int | None) ->
 def scripted_case(task: Task, compared: Sequence[str], demonstration: str) -> Case:
     """A task with its right, wrong and empty answers."""
     lines = script_for(task, compared, demonstration)
-    responses = [Response(f"{task.id}.{line.label}", line.text) for line in lines]
-    return Case(task, tuple(responses))
+    return Case(task, tuple(Response(f"{task.id}.{line.label}", line.text) for line in lines))

@@ -77,8 +77,7 @@ def script_for(
     if shown and misplaced and misplaced != str(shown):
         expert.append(ScriptedAnswer("misplaced", misplaced))
     labels = [*(["answer"] if "answer" in task.labels else []), *task.labels]
-    names = (name for name in (*compared, *labels) if task.fields.get(name) is not None)
-    label = next(names, None)
+    label = next((name for name in (*compared, *labels) if task.fields.get(name) is not None), None)
     if label is None:
         return [*expert, ScriptedAnswer("some text", "I do not know."), ScriptedAnswer("empty", "")]
     answer = task.fields[label]

@@ -305,8 +305,7 @@ class ArithmeticTasks(EndlessTasks):
         found: dict[str, Expression] = {}
         wanted = self.config.examples
         for _ in range(TRIES * wanted):
-            part = rng.choices(self.parts, self._weights)[0]
-            example = self._find(part, rng, self._trainable)
+            example = self._find(rng.choices(self.parts, self._weights)[0], rng, self._trainable)
             if example.key != question.key:
                 found.setdefault(example.key, example)
             if len(found) == wanted:

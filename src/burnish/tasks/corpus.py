@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -97,7 +97,7 @@ class Corpus(Sources):
         for source in self.sources:
             if is_function(source):
                 for number, text in enumerate(self._made(source), 1):
-                    whole = _text(f"{source}, text {number}", "text", {"text": text})
+                    whole = cell_text(f"{source}, text {number}", "text", {"text": text})
                     yield from _split(iter([whole]), self.separator, on_separators)
                 continue
             for file in self._files_of(source):
@@ -187,19 +187,10 @@ def _table_texts(path: Path, column: str, report: Report) -> Iterator[str]:
         name = name or known(list(row.values))
         if name not in row.values:
             raise UserError(f"{path}:{row.number}: no column '{name}'; every row needs it.")
-        yield _text(f"{path}:{row.number}", name, row.values)
+        yield cell_text(f"{path}:{row.number}", name, row.values)
         now = int(row.share * size)
         report(now - told)
         told = now
-
-
-def _text(where: str, column: str, values: Mapping[str, object]) -> str:
-    text = cell_text(where, column, values)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise UserError(f"{where}: '{column}' holds half of a surrogate pair; mend it.") from None
-    return text
 
 
 # --- documents

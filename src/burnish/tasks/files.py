@@ -421,8 +421,7 @@ def _finish_math(draft: Draft) -> Draft:
 
 def _finish_multiple_choice(draft: Draft) -> Draft:
     answer = _worked(draft, "answer", GROUND_TRUTH).strip()
-    question = next((m.text for m in reversed(draft.messages) if m.role == "user"), "")
-    choices = options(question)
+    choices = options(next((m.text for m in reversed(draft.messages) if m.role == "user"), ""))
     if not answer or (choices and answer not in choices):
         raise RowError(f"answer {answer!r} is none of the options {', '.join(choices)}")
     return Draft(draft.messages, {**draft.fields, "answer": answer, "choices": choices})

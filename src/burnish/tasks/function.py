@@ -188,9 +188,9 @@ class FunctionTasks(EndlessTasks):
         """As the function's own annotations have them, where these say something."""
         options = self.config.options
         try:
-            signature = inspect.signature(self._function)
-        except ValueError:  # a builtin does not tell; the first draw will
-            return options
+            signature = inspect.signature(self._function, eval_str=True)
+        except (ValueError, NameError, TypeError, AttributeError, SyntaxError):
+            return options  # it does not tell; the first draw will
         names = list(signature.parameters)[1:]
         try:
             signature.bind(random.Random(0), **options)
@@ -203,11 +203,10 @@ class FunctionTasks(EndlessTasks):
             if name not in options or kind is inspect.Parameter.empty:
                 continue
             try:
-                kind = eval(kind, self._function.__globals__) if isinstance(kind, str) else kind
                 read[name] = reader(kind)(name, options[name], Call())
             except ArgumentError as error:
                 raise UserError(f"{self._where}: task option {error}.") from None
-            except (NameError, TypeError, AttributeError, SyntaxError):
+            except TypeError:
                 continue  # no type that can be read
         return read
 

@@ -135,8 +135,7 @@ class GymTasks:
     @property
     def fingerprint(self) -> str:
         settings = msgspec.json.encode(self.config, order="deterministic")
-        first = self._item(0)["question"]
-        return digest("reasoning_gym", settings, first)
+        return digest("reasoning_gym", settings, self._item(0)["question"])
 
     def train(self, index: int) -> Task:
         epoch, position = divmod(index, self.train_size)
@@ -165,8 +164,7 @@ class GymTasks:
         return questions
 
     def _item(self, index: int) -> dict[str, Any]:
-        dataset = self.config.dataset
-        return _item(dataset, self._options, self.config.data_seed, self._size, index)
+        return _item(self.config.dataset, self._options, self.config.data_seed, self._size, index)
 
     def _task(self, task_id: str, index: int) -> Task:
         item, config = self._item(index), self.config

@@ -10,9 +10,10 @@ from __future__ import annotations
 import string
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from burnish.boundary import Settings
 from burnish.errors import ArgumentError, UserError, did_you_mean
@@ -22,12 +23,9 @@ from burnish.tasks.media_columns import (
     CheckedBlobs,
     by_hash,
     by_reference,
-    check_kind,
     placed,
     read_media,
 )
-
-MEDIA_SETTINGS: tuple[Literal["images", "audio"], ...] = ("images", "audio")
 
 
 class RowError(Exception):
@@ -103,11 +101,8 @@ class Columns(Settings, frozen=True, kw_only=True):
 
     @property
     def media_paths(self) -> list[str]:
-        return [path for setting in MEDIA_SETTINGS for path in self._paths(setting)]
-
-    def _paths(self, setting: Literal["images", "audio"]) -> list[str]:
-        given = self.images if setting == "images" else self.audio
-        return [path for path in ([given] if isinstance(given, str) else given) if path]
+        both = ([one] if isinstance(one, str) else one for one in (self.images, self.audio))
+        return [path for paths in both for path in paths if path]
 
     def draft(self, row: Mapping[str, Any], folder: Path | None = None) -> Draft:
         """Read one row; paths of media start at `folder`. Raises `RowError`."""
@@ -151,11 +146,8 @@ class Columns(Settings, frozen=True, kw_only=True):
     ) -> tuple[Message, ...]:
         blobs, media, path = CheckedBlobs(), list[MediaPart](), ""
         try:
-            for setting in MEDIA_SETTINGS:
-                for path in self._paths(setting):
-                    read = read_media(_opened(look_up(row, path)), folder, blobs)
-                    check_kind(setting, read)
-                    media += read
+            for path in self.media_paths:
+                media += read_media(_opened(look_up(row, path)), folder, blobs)
             path = ", ".join(self.media_paths)
             return placed(messages, media)
         except UserError as error:
@@ -246,14 +238,11 @@ def read_messages(
     try:
         if isinstance(turns, list):
             turns = [_with_media(turn, folder, has_places) for turn in turns]
-        messages = msgspec.convert(turns, tuple[Message, ...])
+        return msgspec.convert(turns, Annotated[tuple[Message, ...], Meta(min_length=1)])
     except UserError as error:
         raise RowError(f"'{path}': {error}") from None
     except msgspec.ValidationError as error:
         raise RowError(f"'{path}' is not a list of chat messages ({error})") from None
-    if not messages:
-        raise RowError(f"'{path}' is an empty list, expected chat messages")
-    return messages
 
 
 def _with_media(turn: Any, folder: Path | None, has_places: bool) -> Any:

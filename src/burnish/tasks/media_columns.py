@@ -13,7 +13,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -81,15 +81,7 @@ def by_reference(value: Any, folder: Path | None, blobs: Blobs) -> Any:
     if not isinstance(value, str | bytes | dict):
         return value
     found = read_media(value, folder, blobs)
-    check_kind("images", found)
     return msgspec.to_builtins(found[0]) if found else None
-
-
-def check_kind(setting: Literal["images", "audio"], media: Sequence[MediaPart]) -> None:
-    wanted, other = (ImagePart, "audio") if setting == "images" else (AudioPart, "images")
-    for part in media:
-        if not isinstance(part, wanted):
-            raise UserError(f"{part.media_type} in a column of {setting}; name it with {other}")
 
 
 def _check_count(count: int) -> None:

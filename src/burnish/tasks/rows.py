@@ -58,8 +58,6 @@ def read_table(path: Path, format_: Format = "auto") -> Table:
     except OSError as error:
         near = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
         raise UserError(f"{path}: {error.strerror}.{did_you_mean(path.name, near)}") from None
-    if not content.strip():
-        raise UserError(f"{path}: the file is empty; expected at least one row of {kind}.")
     rows: list[Row] = []
     bad: list[BadRow] = []
     if kind == "json":

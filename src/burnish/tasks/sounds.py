@@ -388,8 +388,7 @@ class UtteranceCorpus(SoundCorpus):
             if row.folder is None and isinstance(row.sound, tuple | list):
                 samples = self._given(row.name, 1, row.sound)
             else:
-                data = media_bytes(row.sound, row.folder)
-                samples = read_sound(data, rate=self.rate).samples
+                samples = read_sound(media_bytes(row.sound, row.folder), rate=self.rate).samples
         except UserError as error:
             return LeftOut("unreadable", f"{row.name}: {first_line(error)[:DETAIL]}")
         if len(samples) > self.longest:
@@ -398,8 +397,7 @@ class UtteranceCorpus(SoundCorpus):
             return LeftOut(f"shorter than {self.shortest / self.rate:g} s", row.name)
         if too_long := self._too_long(row, len(text), len(samples)):
             return too_long
-        voice = "" if row.voice is None else str(row.voice).strip()
-        return Clip(row.name, samples, text, voice)
+        return Clip(row.name, samples, text, "" if row.voice is None else str(row.voice).strip())
 
     def _too_long(self, row: UtteranceRow, characters: int, samples: int) -> LeftOut | None:
         """Why a text cannot be that of so many samples."""

@@ -91,8 +91,7 @@ class SearchIndex:
         report: Report = no_report,
     ) -> None:
         """`how` is the usual way of searching; vectors that it needs and lacks are made here."""
-        self.folder = as_path("folder", folder, "an index folder")
-        self.how = as_word("how", how, HOWS)
+        self.folder, self.how = as_path("folder", folder, "an index folder"), how
         self._encoder = encoder
         try:
             sums = msgspec.json.decode((self.folder / _SUMS).read_bytes(), type=dict[str, str])
@@ -113,8 +112,6 @@ class SearchIndex:
 
     def __getitem__(self, place: int) -> Passage:
         """The passage at a place, counted from 0."""
-        if not 0 <= place < len(self):
-            raise IndexError(f"place {place} of {len(self)} passages")
         begin, end = self._offsets[place], self._offsets[place + 1]
         return msgspec.json.decode(self._lines[begin:end], type=Passage)
 
@@ -132,7 +129,7 @@ class SearchIndex:
 
     def places(self, query: str, limit: int = 5, how: How | None = None) -> Found:
         """Places of the best passages and their scores."""
-        chosen = as_word("how", how or self.how, HOWS)
+        chosen = how or self.how
         words, limit = query_words(query), max(0, as_whole("limit", limit))
         if chosen == "bm25":
             return self._by_words(words, limit)
@@ -228,7 +225,7 @@ def write_index(
                 lengths.append(len(words))
                 word_ids.extend(map(vocabulary.__getitem__, words))
         if not lengths:
-            raise UserError(f"{place}: no passages; expected at least one.")
+            raise UserError(f"{place}: no text to search in; expected at least one passage.")
         report("indexing", 0, len(lengths))
         postings = build_postings(
             np.frombuffer(word_ids, np.int32) if word_ids else np.zeros(0, np.int32),

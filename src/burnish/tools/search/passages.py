@@ -16,7 +16,7 @@ from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from burnish.arguments import as_text, as_whole, refused
+from burnish.arguments import as_text, as_whole
 from burnish.errors import UserError
 
 K1, B = 1.5, 0.75
@@ -53,8 +53,6 @@ class PassageIndex:
 
     def __init__(self, passages: Iterable[Passage]) -> None:
         self.passages = tuple(passages)
-        if odd := [one for one in self.passages if not isinstance(one, Passage)]:
-            raise refused("passages", odd[0], "Passage objects")
         twice = [i for i, n in Counter(p.id for p in self.passages).items() if n > 1]
         if twice:
             raise UserError(f"search: two passages have the id '{twice[0]}'; expected unique ids.")

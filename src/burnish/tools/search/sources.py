@@ -177,8 +177,6 @@ def read_passages(source: Source, report: Report = no_report) -> Iterator[Passag
             report("reading", done + int(share * size), total)
         done += size
     report("reading", total, total)
-    if not seen:
-        raise UserError(f"{source.path}: no text to search in; expected at least one passage.")
 
 
 # --- cutting
@@ -395,8 +393,7 @@ def _jsonl_rows(path: Path, file: IO[bytes]) -> Iterator[SourceRow | BadRow]:
         if isinstance(value, dict):
             yield SourceRow(number, value, read / size)
         else:
-            why = f"got {kind_word(value)}, expected an object with named columns"
-            yield BadRow(number, why)
+            yield BadRow(number, f"got {kind_word(value)}, expected an object with named columns")
 
 
 def _size(file: IO[bytes]) -> int:

@@ -16,7 +16,7 @@ import anyio.to_thread
 import msgspec
 from msgspec import Meta, Struct
 
-from burnish.arguments import as_text, as_whole, refused
+from burnish.arguments import as_text, as_whole
 from burnish.boundary import PositiveInt, public
 from burnish.errors import UserError
 from burnish.tools.search.index import SearchIndex, open_index
@@ -75,8 +75,6 @@ class AsyncSearch:
     """A retriever that can be awaited: it works in a thread, and remembers equal queries."""
 
     def __init__(self, retriever: Retriever) -> None:
-        if not isinstance(retriever, Retriever):
-            raise refused("search", retriever, "search(query, limit), as of open_index")
         self.retriever = retriever
         self._known: OrderedDict[tuple[str, int], tuple[Passage, ...]] = OrderedDict()
 
