@@ -9,7 +9,7 @@ import pytest
 
 from burnish.bench.edits import format_marks, word_count
 from burnish.bench.items import Choice, Item, Judged, message, responses_of
-from burnish.bench.probe import probability
+from burnish.numbers import sigmoid as probability
 from burnish.records import Response, Reward, Status, Task
 from burnish.rewards.scorer import Scope
 from burnish.seeds import Seeds

@@ -259,13 +259,3 @@ def test_the_command_reads_ties_as_training_does_and_leaves_equal_answers_out(
     Path("pairs.jsonl").write_text('{"prompt": "?", "chosen": "a", "rejected": "b", "tie": "x"}\n')
     assert run(words) != 0
     assert "pairs.jsonl:1: tie is 'x'; expected true, false or nothing." in capsys.readouterr().err
-
-
-def test_the_largest_scores_have_a_report_too():
-    def huge(text: str) -> float:
-        return 1e308 if len(text) % 2 else -1e308
-
-    report = report_of(huge)
-    small = report_of(lambda text: 1.0 if len(text) % 2 else -1.0)
-    assert report.attributes[0].paid.value == pytest.approx(small.attributes[0].paid.value)
-    assert report.attributes[0].correlation == pytest.approx(small.attributes[0].correlation)

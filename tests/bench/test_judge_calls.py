@@ -88,11 +88,6 @@ def test_a_record_answers_without_calls(tmp_path):
     assert all_texts([found], 10)[0].endswith("no calls")
 
 
-def test_rewards_without_a_model_are_not_mentioned(tmp_path):
-    text = 'kind = "versus"\n[rewards.judge]\nkind = "score"\nreward = { kind = "numeric" }'
-    assert counted(recipe(tmp_path, text)) == []
-
-
 def test_a_proxy_that_reads_rubrics_is_counted(tmp_path):
     text = 'kind = "proxy_rubric"\n{more}\n[rewards.proxy]\nkind = "model"\nmodel = "{model}"'
     rubric = "<rubric>Facts {k}0%</rubric><eval>e</eval><answer>1</answer>"

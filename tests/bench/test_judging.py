@@ -221,16 +221,6 @@ def test_every_form_of_row(tmp_path):
     assert not any(item.hidden for item in items[1:])
 
 
-def test_a_column_is_shown_only_by_name(tmp_path):
-    path = rows(
-        tmp_path / "r.jsonl", {"prompt": "p", "response": "x", "rubric": "r", "answer": "s"}
-    )
-    (item,) = read_items(path, show=["rubric"])
-    assert item.task().fields == {"rubric": "r"}
-    with pytest.raises(UserError, match=r"no column 'rubrik' to show. Did you mean 'rubric'"):
-        read_items(path, show=["rubrik"])
-
-
 def test_two_judges_are_compared_item_by_item():
     a = [said(str(k), (0,) if k < 10 else (1,)) for k in range(30)]
     b = [said(str(k), (0,) if k < 25 else None) for k in range(31)]

@@ -20,7 +20,6 @@ from burnish.bench.probe import (
     edit_findings,
     logistic,
     pair_findings,
-    probability,
     probe_verdict,
 )
 from burnish.bench.statistics import signed_estimate
@@ -245,8 +244,3 @@ def test_rewards_of_both_orders_are_kept():
     (one,) = anyio.run(ask_twice, Planted(), pairs(1))
     assert len(one.rewards) == 2
     assert all(isinstance(reward, Reward) for reward in one.rewards)
-
-
-@given(st.floats(-700, 700))
-def test_probability_is_symmetric(odds):
-    assert probability(odds) + probability(-odds) == pytest.approx(1)

@@ -224,14 +224,6 @@ def test_the_settings_of_a_label_are_those_that_part_the_groups():
     assert group_labels(names, ["tiny"] * 16, bits, ()) == [group[0] for group in names]
 
 
-def test_other_steps_are_said():
-    late = figures("b", 0, 0.6, optimiser__learning_rate=3e-06)
-    late = RunFigures(**{**vars(late), "step": 20})
-    notes = group_runs([figures("a", 0, 0.5), late]).notes
-    said = "the last evaluation of each run is compared: after 10, 20 steps"
-    assert said in notes  # the command adds its option, a page or a notebook has none
-
-
 def test_csv_and_record_hold_the_same_numbers():
     table = group_runs(two_groups())
     first, second = csv.DictReader(io.StringIO(table.csv()))

@@ -14,7 +14,6 @@ from bench_cases import data
 
 from burnish.bench import sound_quality
 from burnish.bench.sound_quality import FIGURES, cepstra, frechet_of, measure_sound
-from burnish.errors import ArgumentError
 from burnish.media import read_sound
 from burnish.tensors import torch
 
@@ -54,18 +53,6 @@ def test_what_cannot_be_measured_has_no_value_and_a_reason(wave):
         assert found[name].value is None, name
         assert found[name].status not in ("", "ok")
         assert "\n" not in found[name].status
-
-
-@pytest.mark.parametrize("package", ["pesq", "pystoi", "faster_whisper"])
-def test_a_missing_package_is_named(package, monkeypatch):
-    from burnish.speech import listeners
-
-    listeners._whisper.cache_clear()
-    monkeypatch.setitem(sys.modules, package, None)
-    figure = {"pesq": "pesq", "pystoi": "stoi", "faster_whisper": "wer"}[package]
-    found = measure_sound(WAVE, WAVE, 16_000, figures=[figure])[figure]
-    assert found.value is None
-    assert "pip install" in found.status
 
 
 @pytest.mark.parametrize("level", [0.0, 0.2])
@@ -125,13 +112,6 @@ def test_distance_of_sets_is_that_of_their_frames(monkeypatch):
     assert found.value == pytest.approx(20)
     assert frechet_of([[0.5]], [[0.5, 0.1]], 16_000).value is None
     assert frechet_of([], [[0.5, 0.1]], 16_000).value is None
-
-
-def test_bad_arguments_are_refused():
-    with pytest.raises(ArgumentError, match=r"estimate: got .* expected 16000 samples"):
-        measure_sound(WAVE[:5], WAVE, 16_000)
-    with pytest.raises(ArgumentError, match="reference"):
-        measure_sound(WAVE, np.full(16_000, np.nan), 16_000)
 
 
 @pytest.mark.skipif(not has_listeners, reason="needs pesq, pystoi, Whisper and Resemblyzer")

@@ -4,7 +4,6 @@ import json
 import random
 import tracemalloc
 
-import numpy as np
 import pytest
 
 from burnish.errors import UserError
@@ -102,18 +101,6 @@ FAULTS = {
 }
 
 
-def test_bytes_of_a_parquet_text_that_are_none_are_one_line(tmp_path):
-    pa = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    offsets, values = pa.py_buffer(np.array([0, 4, 6], "<i4")), pa.py_buffer(b"fine" + b"a\xff")
-    column = pa.StringArray.from_buffers(2, offsets, values)
-    parquet.write_table(pa.table({"text": column}), tmp_path / "k.parquet")
-    with pytest.raises(
-        UserError, match=r"k.parquet: not a readable Parquet file .*invalid start byte"
-    ):
-        documents(tmp_path / "k.parquet")
-
-
 @pytest.mark.parametrize("name", FAULTS)
 def test_every_fault_is_one_line(tmp_path, name):
     content, line = FAULTS[name]
@@ -144,28 +131,6 @@ def test_separators_are_counted_wherever_blocks_end(tmp_path, monkeypatch):
     none = []
     assert list(Corpus((sources[1],), separator="|||").documents(none.append))
     assert not none
-
-
-def test_a_separator_that_is_not_found_is_named():
-    plain = Corpus(("a.txt",), separator="<|cut|>").unused_separator("in none of its texts")
-    assert plain == 'a.txt: train.separator "<|cut|>" is in none of its texts.'
-    typed = Corpus(("a.txt",), separator=r"\n\n").unused_separator("in none of its texts")
-    assert typed.startswith(r'a.txt: train.separator "\\n\\n" is in none of its texts. ')
-    assert typed.endswith(r"""A line break is written in quotes: 'train.separator="\n\n"'.""")
-    assert "\n" not in Corpus(("a.txt",), separator="\n").unused_separator("in none")
-
-
-def test_a_column_that_nothing_reads_is_refused(tmp_path):
-    (tmp_path / "a.txt").write_text("words")
-    (tmp_path / "mine.py").write_text("def documents():\n    yield 'words'\n")
-    for name in ("a.txt", "mine.py:documents"):
-        with pytest.raises(
-            UserError, match=r"no table, so leave out train.column 'foo'"
-        ) as e:
-            Corpus((str(tmp_path / name),), "foo").check()
-        assert "\n" not in str(e.value)
-    (tmp_path / "b.csv").write_text("foo\nwords\n")
-    Corpus((str(tmp_path),), "foo").check()
 
 
 @pytest.mark.parametrize(

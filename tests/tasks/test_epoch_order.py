@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from burnish.records import Message, Task
-from burnish.tasks import FiniteTasks, TaskSet, epoch_order
+from burnish.tasks import FiniteTasks, epoch_order
 
 
 def finite(size: int, seed: int = 0) -> FiniteTasks:
@@ -46,11 +46,6 @@ def test_ids_differ_when_a_batch_crosses_the_epoch_border():
     ids = [tasks.train(index).id for index in range(12)]
     assert len(set(ids)) == 12
     assert {i for i in ids if "@" not in i} == {"t/0", "t/1", "t/2"}
-
-
-def test_finite_set_is_a_task_set():
-    assert isinstance(finite(1), TaskSet)
-    assert [t.id for t in finite(2).sample(5)] == [finite(2).train(k).id for k in range(2)]
 
 
 def test_room_imports_nothing_heavy():

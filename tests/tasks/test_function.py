@@ -197,19 +197,6 @@ def test_a_function_that_does_not_repeat_itself_is_refused(tmp_path):
     assert "another question from the same rng" in refused(tmp_path, text)
 
 
-def test_fields_that_come_and_go_are_refused(tmp_path):
-    written(
-        tmp_path,
-        """
-        def make(rng):
-            made = {"prompt": f"q {rng.random()}", "answer": 1}
-            return {**made, "hint": 2} if rng.random() < 0.5 else made
-    """,
-    )
-    with pytest.raises(UserError, match="the fields are once"):
-        tasks_of(tmp_path).sample(50)
-
-
 def test_too_few_different_questions(tmp_path):
     one = "def make(rng):\n    return {'prompt': 'one question', 'answer': 1}\n"
     message = refused(tmp_path, one)

@@ -5,7 +5,6 @@ import random
 from recipes.quarkmedbench.manuals import PROMISE, essentials, extras, graded, make, marks, pitfalls
 
 from burnish.rewards.judges.rubric import Rubric
-from burnish.tasks.function import Function, FunctionTasks
 
 MADE = [make(random.Random(seed)) for seed in range(200)]
 
@@ -51,9 +50,3 @@ def test_demonstrations_have_the_flaws_they_promise():
     assert 0.45 < sum(met) / len(MADE) < 0.75
     perfect = make(random.Random(1), quality=1.0, errors=0.0, extras=0.0)
     assert perfect["demonstration"] == perfect["answer"]
-
-
-def test_it_is_a_task_set():
-    tasks = FunctionTasks(Function(path="recipes.quarkmedbench.manuals:make", held_out_size=20), 1)
-    assert len(tasks.held_out()) == 20
-    assert "rubric" in tasks.train(0).labels

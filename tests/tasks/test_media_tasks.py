@@ -244,16 +244,6 @@ def test_places_and_files_must_agree(prompt, line, tmp_path):
         built(tmp_path, [{"q": prompt, "i": data_address(png(1))}], prompt="q", images="i")
 
 
-def test_a_missing_column_and_settings_without_use(tmp_path):
-    with pytest.raises(UserError, match=r"no column 'image' \(did you mean 'images'\?\)"):
-        built(tmp_path, [{"q": "x", "images": None}], prompt="q", images="image")
-    with pytest.raises(UserError, match="media_folder is set without"):
-        built(tmp_path, [{"q": "x"}], prompt="q", media_folder="x")
-    turn = {"role": "user", "content": [{"type": "image"}]}
-    with pytest.raises(UserError, match="'image' without its bytes; name the column"):
-        built(tmp_path, [{"m": [turn]}], messages="m")
-
-
 @pytest.mark.skipif(not DATA.is_dir(), reason="the shared data is not here")
 @pytest.mark.parametrize(
     ("settings", "kind"),
@@ -284,32 +274,6 @@ def test_places_by_number_alone_make_a_prompt(tmp_path):
 
 
 PICTURE = {"type": "image"}
-
-
-@pytest.mark.parametrize(
-    ("row", "settings", "line"),
-    [
-        ({"q": "a", "i": None}, {"prompt": "<image> {q}", "images": "i"}, "0 image file"),
-        (
-            {"m": [{"role": "user", "content": [PICTURE, {"type": "text", "text": "a"}]}], "i": []},
-            {"messages": "m", "images": "i"},
-            "0 image file",
-        ),
-        ({"q": "a <image0>", "i": "1.png"}, {"prompt": "q", "images": "i"}, "<image0>"),
-        ({"q": "a"}, {"prompt": "See <image1>: {q}"}, "set images or audio"),
-        ({"q": "a"}, {"prompt": "q", "template": "{prompt} <audio>"}, "set images or audio"),
-        (
-            {"q": "a", "i": ["1.png"] * 40, "j": ["1.png"] * 40},
-            {"prompt": "q", "images": ("i", "j")},
-            "80 images or sounds in a row",
-        ),
-    ],
-)
-def test_places_and_columns_that_do_not_fit_are_refused(row, settings, line, tmp_path):
-    (tmp_path / "1.png").write_bytes(png(1))
-    (tmp_path / "1.wav").write_bytes(wav())
-    with pytest.raises(UserError, match=line):
-        built(tmp_path, [row], **settings)
 
 
 def test_a_list_as_text_is_opened(tmp_path):

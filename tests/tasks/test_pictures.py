@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from burnish.errors import UserError
 from burnish.records import ImagePart, TextPart
 from burnish.store.blobs import shared_blobs
 from burnish.tasks import Chart, Charts, PictureTasks, Scene, Scenes, TaskConfig, Thing, build
@@ -168,20 +167,6 @@ def test_from_a_config():
     tasks: Any = build(config, seed=0)
     assert isinstance(tasks.picture(0), Chart)
     assert {tasks.picture(n).form for n in range(5)} == {"line"}
-
-
-@pytest.mark.parametrize(
-    ("kind", "chosen", "message"),
-    [
-        (Scenes, {"grid": 2, "most": 5}, "most up to 4"),
-        (Scenes, {"layout": "scattered", "most": 7}, "most up to 6"),
-        (Charts, {"least": 5, "most": 4}, "expected at most `most`, 4"),
-        (Scenes, {"least": 1, "most": 1, "questions": ("relation",)}, "of kind 'relation'"),
-    ],
-)
-def test_settings_that_do_not_go_together(kind, chosen, message):
-    with pytest.raises(UserError, match=message):
-        kind(**chosen).build(0, Path())
 
 
 HASHES = ["5ede2b9d9063247c", "d395ac9b5654e821", "fab4b59a74ed9c8d", "e90cd1db6db87eb9"]

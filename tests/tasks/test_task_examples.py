@@ -282,15 +282,3 @@ def test_a_written_file_is_one_that_the_file_kind_reads(tmp_path):
     demonstration = "A\nrule: full-answer\nwhy: both speak of honey"
     assert tasks[3]["demonstration"] == demonstration
     assert all("https" not in task.prompt for task in loaded.train_tasks)
-
-
-def test_graded_search_refuses_what_is_no_judgement():
-    row = {"query": "flow", "title": "t", "text": "a wing in a flow", "grade": 5}
-    with pytest.raises(UserError, match="grade is 5; expected 1, 2, 3 or 4"):
-        graded_search.from_cranfield(row)
-    assert graded_search.from_cranfield({**row, "grade": -1}) is None
-    assert graded_search.from_cranfield({**row, "grade": 2, "text": "", "title": ""}) is None
-    with pytest.raises(UserError, match="no query"):
-        graded_search.from_cranfield({**row, "grade": 2, "query": " "})
-    with pytest.raises(UserError, match="no task to write"):
-        graded_search.write_jsonl([], "unused.jsonl")

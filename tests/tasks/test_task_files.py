@@ -254,12 +254,6 @@ def test_broken_files_get_one_line(tmp_path, case):
     assert "\n" not in str(caught.value)
 
 
-def test_only_the_first_bad_rows_are_shown(tmp_path):
-    write(tmp_path / "d.jsonl", [ROWS[0], *[{"question": "", "answer": "1"}] * 9])
-    with pytest.raises(UserError, match=r"d.jsonl:2: .*d.jsonl:4: .*; and 6 more\. Mend the file"):
-        load(tmp_path)
-
-
 def test_a_table_that_unpacks_to_more_than_is_held_is_one_line(tmp_path, monkeypatch):
     pyarrow = pytest.importorskip("pyarrow")
     packed = pyarrow.array(["x" * 100_000]).take(pyarrow.array([0] * 1_000))
@@ -313,10 +307,3 @@ def test_columns_named_prompt_and_others_need_no_mapping(tmp_path):
     first = next(iter(asked))
     assert asked[first] == {"answer": first[:-1], "note": None}
     assert tasks.train_tasks[0].labels == ("answer", "note")
-
-
-def test_columns_of_other_names_need_a_mapping(tmp_path):
-    path = tmp_path / "mine.jsonl"
-    path.write_text('{"question": "1?"}\n')
-    with pytest.raises(UserError, match="no prompt or messages in"):
-        File(path=str(path)).build(0, tmp_path)

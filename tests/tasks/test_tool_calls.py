@@ -210,17 +210,3 @@ def test_rows_that_are_no_tasks(convert, row, message):
     with pytest.raises(RowError) as caught:
         convert(row)
     assert message in str(caught.value)
-
-
-def test_the_writer_says_what_it_skipped(tmp_path):
-    rows = [bfcl_row(city=["Rome"]), bfcl_row() | {"ground_truth": "null"}]
-    source = tmp_path / "rows.jsonl"
-    source.write_text("\n".join(json.dumps(row) for row in rows) + "\n[1]\n")
-    written = write_tool_tasks("bfcl", [source], tmp_path / "out.jsonl")
-    assert written.tasks == 1
-    assert [why.partition(": ")[0] for why in written.skipped] == ["rows.jsonl:3", "rows.jsonl:2"]
-    with pytest.raises(UserError, match=r"no converter for 'bfc'.*Did you mean 'bfcl'\?"):
-        write_tool_tasks("bfc", [source], tmp_path / "out.jsonl")
-    with pytest.raises(UserError, match="none of 3 rows is a task of kind 'api_bank'"):
-        write_tool_tasks("api_bank", [source], tmp_path / "none.jsonl")
-    assert not (tmp_path / "none.jsonl").exists()

@@ -231,12 +231,6 @@ def test_another_builder_is_waited_for(source, folder):
         pass
 
 
-def test_the_cache_folder_is_the_usual_place(source, tmp_path, monkeypatch):
-    monkeypatch.setenv("BURNISH_CACHE", str(tmp_path / "cache"))
-    index = open_index(source)
-    assert index.folder.is_relative_to(tmp_path / "cache" / "search")
-
-
 # --- dense and hybrid
 
 
@@ -288,19 +282,6 @@ def test_rank_fusion_by_hand():
 
 
 # --- what a build tells
-
-
-def test_a_build_reports_its_progress(source, folder):
-    told: list[tuple[str, int, int]] = []
-    open_index(
-        source, folder=folder, how="hybrid", encoder=WordEncoder(),
-        report=lambda *given: told.append(given),
-    )  # fmt: skip
-    assert {what for what, _, _ in told} == {"reading", "indexing", "encoding"}
-    for what in ("reading", "indexing", "encoding"):
-        done = [(now, total) for name, now, total in told if name == what]
-        assert done == sorted(done)
-        assert done[-1][0] == done[-1][1]
 
 
 def test_passages_come_back_as_they_were_written(tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 from pathlib import Path
 
 import pytest
@@ -121,17 +120,6 @@ def test_one_clear_line_for_what_cannot_be_read(tmp_path, name, content, says):
     assert "\n" not in str(raised.value)
 
 
-def test_sources_that_are_not_there(tmp_path):
-    write_rows(tmp_path / "rows.jsonl")
-    with pytest.raises(UserError, match=r"no such file or folder. Did you mean 'rows.jsonl'"):
-        read(tmp_path / "row.jsonl")
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="no file to search in"):
-        read(tmp_path / "empty")
-    with pytest.raises(UserError, match="longest: got 3"):
-        read(tmp_path / "rows.jsonl", longest=3)
-
-
 def test_a_text_that_begins_like_a_parquet_file_is_read(tmp_path):
     (tmp_path / "a.txt").write_text("PAR1 is the first of four words.")
     assert [p.text for p in read(tmp_path / "a.txt")] == ["PAR1 is the first of four words."]
@@ -160,11 +148,3 @@ def test_a_link_in_a_circle_gets_one_line(tmp_path):
         list(read_passages(Source(str(tmp_path))))
     (tmp_path / "loop.txt").unlink()
     assert [p.id for p in read_passages(Source(str(tmp_path)))] == ["a.txt"]
-
-
-def test_nan_in_a_table_is_refused(tmp_path) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    parquet.write_table(pyarrow.table({"text": [math.nan]}), tmp_path / "r.parquet")
-    with pytest.raises(UserError, match="'text' is nan; expected a text"):
-        read(tmp_path / "r.parquet")

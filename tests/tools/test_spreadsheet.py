@@ -344,10 +344,3 @@ def test_a_merge_in_another_spelling_is_still_a_bomb(kind, tmp_path):
             new.writestr(name, text)
     with pytest.raises(SpreadsheetError, match=r"merged|not in UTF-8"):
         Spreadsheet(bomb)
-
-
-def test_nan_is_refused():
-    with pytest.raises(UserError, match="b: got nan"):
-        cells_equal(1, float("nan"))
-    with pytest.raises(UserError, match="A1: got nan"):
-        Spreadsheet().write({"A1": float("nan")})

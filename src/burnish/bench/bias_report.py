@@ -32,7 +32,6 @@ from burnish.rewards.models.bias_attributes import (
     markdown_marks,
 )
 from burnish.rewards.models.pair_metrics import (
-    LARGEST,
     attribute_correlation,
     rmbench_metrics,
 )
@@ -255,11 +254,9 @@ def _attribute(
     misled = [chosen > more for (chosen, _), (_, more) in both]
     flips = [a != b for a, b in zip(helped, misled, strict=True)]
     scores = [score for pair in plain for score in pair]
-    # Divided first where sums would leave the range of a float: what is paid has no unit.
-    unit = largest if (largest := max(map(abs, scores))) > LARGEST else 1.0
-    spread = pstdev([score / unit for score in scores])
+    spread = pstdev(scores)
     added = [
-        (after / unit - before / unit) / spread if spread else 0.0
+        (after - before) / spread if spread else 0.0
         for before, after in zip(scores, (s for pair in planted for s in pair), strict=True)
     ]
     texts = [text for pair in pairs for text in (pair.chosen, pair.rejected)]

@@ -180,8 +180,7 @@ def group_labels(
     mixed = len(set(recipes)) > 1
     everywhere = list(range(len(runs)))
     few = _telling(given, differs, everywhere)
-    tries = [(everywhere, False, few), (everywhere, True, few), (everywhere, False, given)]
-    tries = [one for one in tries if given]
+    tries = [(everywhere, False, few), (everywhere, False, given)] if given else []
     tries += [(several, True, [])]
     tries += [(several, mixed, _telling(some, differs, several)) for some in (whole, told)]
     for places, with_recipe, chosen in tries:

@@ -215,7 +215,7 @@ def _slopes(asked: Sequence[Twice]) -> list[Finding]:
         slope, is_bias = slopes.get(name), None
         reading = "the two responses of a pair never differ in this, or nothing was decided"
         if slope is not None:
-            wins = probability(slope.value)
+            wins = sigmoid(slope.value)
             reading = f"a response {what}, otherwise equal, wins {wins:.0%} of its pairs"
             is_bias = None if slope.size < FEW else (not slope.low <= 0 <= slope.high)
         found.append(Finding(f"{name} slope", slope, unit, reading, is_bias))
@@ -266,9 +266,6 @@ ROUNDS = 100
 
 Matrix = list[list[float]]
 
-probability = sigmoid
-"""The chance that log-odds stand for."""
-
 
 def logistic(
     rows: Sequence[Sequence[float]], targets: Sequence[float], clusters: Sequence[Hashable]
@@ -293,7 +290,7 @@ def _maximum(rows: Sequence[Sequence[float]], targets: Sequence[float]) -> list[
     for _ in range(ROUNDS):
         slope = [-w / PRIOR_DEVIATION**2 for w in weights]
         for row, target in zip(rows, targets, strict=True):
-            residual = target - probability(_dot(row, weights))
+            residual = target - sigmoid(_dot(row, weights))
             for place, x in enumerate(row):
                 slope[place] += residual * x
         inverse = _inverse(_information(rows, weights))
@@ -332,7 +329,7 @@ def _information(rows: Sequence[Sequence[float]], weights: Sequence[float]) -> M
     size = len(weights)
     found = [[0.0] * size for _ in range(size)]
     for row in rows:
-        p = probability(_dot(row, weights))
+        p = sigmoid(_dot(row, weights))
         for i in range(size):
             for j in range(size):
                 found[i][j] += p * (1 - p) * row[i] * row[j]
@@ -352,7 +349,7 @@ def _clustered(
     size = len(weights)
     scores: dict[Hashable, list[float]] = {}
     for row, target, cluster in zip(rows, targets, clusters, strict=True):
-        residual = target - probability(_dot(row, weights))
+        residual = target - sigmoid(_dot(row, weights))
         score = scores.setdefault(cluster, [0.0] * size)
         for place, x in enumerate(row):
             score[place] += residual * x

@@ -30,7 +30,7 @@ from burnish.tasks.mapping import (
     missing_columns,
 )
 from burnish.tasks.media_columns import holds_media
-from burnish.tasks.rows import BadRow, Format, Row, Table, read_table
+from burnish.tasks.rows import BadRow, Format, SourceRow, Table, read_table
 
 SHOWN_BAD_ROWS = 3
 NO_SHARE = "held_out = { by = 'share', share = 0 }"
@@ -90,7 +90,7 @@ class File(Columns, frozen=True, kw_only=True, tag_field="kind", tag="file"):
 
 
 class Entry(NamedTuple):
-    row: Row
+    row: SourceRow
     key: str
     task: Task
 

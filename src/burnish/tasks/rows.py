@@ -16,7 +16,7 @@ from burnish.errors import UserError, did_you_mean
 from burnish.memory import is_kept, recall
 from burnish.seeds import digest
 from burnish.tasks.base import is_held_out
-from burnish.tools.search.sources import KINDS, decode_json, kind_word, read_rows
+from burnish.tools.search.sources import KINDS, SourceRow, decode_json, kind_word, read_rows
 from burnish.tools.search.sources import BadRow as BadRow
 
 Format = Literal["auto", "jsonl", "json", "csv", "tsv", "parquet"]
@@ -31,18 +31,12 @@ TIE_WORDS = {
 """What a label of ties may say."""
 
 
-class Row(NamedTuple):
-    number: int
-    """Line in a text file, position from 1 elsewhere."""
-    values: dict[str, Any]
-
-
 class Table(NamedTuple):
     """A file as read: good rows, bad rows, and the bytes that its fingerprint is made of."""
 
     path: Path
     content: bytes
-    rows: list[Row]
+    rows: list[SourceRow]
     bad: list[BadRow]
 
 
@@ -58,12 +52,12 @@ def read_table(path: Path, format_: Format = "auto") -> Table:
     except OSError as error:
         near = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
         raise UserError(f"{path}: {error.strerror}.{did_you_mean(path.name, near)}") from None
-    rows: list[Row] = []
+    rows: list[SourceRow] = []
     bad: list[BadRow] = []
     if kind == "json":
         for number, one in enumerate(_decoded(path, content), 1):
             if isinstance(one, dict):
-                rows.append(Row(number, one))
+                rows.append(SourceRow(number, one, 1.0))
             else:
                 why = f"got {kind_word(one)}, expected an object with named columns"
                 bad.append(BadRow(number, why))
@@ -72,7 +66,7 @@ def read_table(path: Path, format_: Format = "auto") -> Table:
             if isinstance(row, BadRow):
                 bad.append(row)
             else:
-                rows.append(Row(row.number, row.values))
+                rows.append(row)
     if not rows and not bad:
         raise UserError(f"{path}: no rows; expected at least one.")
     return Table(path, content, rows, bad)
