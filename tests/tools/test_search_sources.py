@@ -103,7 +103,6 @@ def test_columns_by_name_and_ids_by_row(tmp_path):
         ("r.csv", b"PK\x03\x04\0\0", "r.csv: a ZIP file by its first bytes"),
         ("r.tsv", b"\x28\xb5\x2f\xfd\0", "r.tsv: a Zstandard file by its first bytes"),
         ("r.parquet", b"\x1f\x8b\x08\0", "r.parquet: a gzip file by its first bytes"),
-        ("r.jsonl", b"PAR1\0\0\0\0PAR1", "a Parquet file by its first bytes. Rename it"),
         ("r.csv", "text,text\na,b\n", "expected each named once"),
         ("r.csv", "id,text\n1\n", "1 cells, expected 2"),
         ("r.txt", b"\xff\xfe", "not UTF-8"),

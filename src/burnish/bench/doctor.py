@@ -27,17 +27,6 @@ GIB = 2**30
 LEAST_DISK = 5 * GIB
 """A checkpoint of the embedded model with its optimiser takes 1.9 GB, and two are kept."""
 LEAST_MEMORY = 4 * GIB
-CORE = (
-    "msgspec",
-    "anyio",
-    "httpx",
-    "typer",
-    "rich",
-    "math_verify",
-    "jsonschema",
-    "langdetect",
-    "yaml",
-)
 
 
 class State(StrEnum):
@@ -118,10 +107,6 @@ def _python() -> Iterator[Check]:
     data = {"version": version, "platform": platform.platform(), "cores": usable_cores()}
     line = f"{version} on {platform.system()} {platform.machine()}, {usable_cores()} cores"
     yield Check("python", State.OK, line, data=data)
-    missing = [name for name in CORE if not _has(name)]
-    if missing:
-        line = f"missing: {', '.join(missing)}"
-        yield Check("packages", State.BROKEN, line, "pip install burnish", {"missing": missing})
 
 
 def _torch() -> Iterator[Check]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,6 +38,7 @@ WRAPPED = ("scorer", "judge")
 """Attributes by which scorers hold others."""
 JudgedConfig = JudgeRewardConfig | VersusConfig | ProxyRubricConfig
 """Rewards that ask a language model themselves."""
+LanguageJudge = JudgeRewardConfig | LMJudgeConfig | ProxyModelConfig
 
 
 class JudgeCalls(NamedTuple):
@@ -67,25 +69,26 @@ async def count_judge_calls(
     """One entry for each reward that asks a language model; `task` is one of the run's."""
     found = []
     for reward in config.rewards:
-        for judged in judge_rewards(reward):
-            found.append(await _count(config, judged, task, base))
+        for judged, judge in judge_rewards(reward):
+            found.append(await _count(config, judged, judge, task, base))
     return found
 
 
-def judge_rewards(reward: RewardConfig) -> Iterator[JudgedConfig]:
-    """The rewards inside a reward that ask a language model."""
+def judge_rewards(reward: RewardConfig) -> Iterator[tuple[JudgedConfig, LanguageJudge]]:
+    """The rewards inside a reward that ask a language model, and whom they ask."""
     if isinstance(reward, JudgeRewardConfig):
         if reward.model:  # an `atp` without one asks nobody
-            yield reward
+            yield reward, reward
     elif isinstance(reward, ProxyRubricConfig):
         if isinstance(reward.proxy, ProxyModelConfig) and reward.asks_proxy:
-            yield reward
+            yield reward, reward.proxy
     elif isinstance(reward, VersusConfig):
         judge = reward.judge
-        if isinstance(judge, JudgeRewardConfig | LMJudgeConfig) or (
-            isinstance(judge, ScoreJudgeConfig) and any(judge_rewards(judge.reward))
-        ):
-            yield reward
+        if isinstance(judge, JudgeRewardConfig | LMJudgeConfig):
+            yield reward, judge
+        elif isinstance(judge, ScoreJudgeConfig):
+            for _, inner in islice(judge_rewards(judge.reward), 1):
+                yield reward, inner
     elif isinstance(reward, GateConfig):
         yield from judge_rewards(reward.hard)
         yield from judge_rewards(reward.then)
@@ -94,7 +97,9 @@ def judge_rewards(reward: RewardConfig) -> Iterator[JudgedConfig]:
             yield from judge_rewards(part)
 
 
-async def _count(config: Config, reward: JudgedConfig, task: Task, base: str | Path) -> JudgeCalls:
+async def _count(
+    config: Config, reward: JudgedConfig, judge: LanguageJudge, task: Task, base: str | Path
+) -> JudgeCalls:
     samples, prompts = config.rollout.samples, config.rollout.prompts
     tokens = config.rollout.max_tokens
     asked = await _group(reward, task, base, samples, tokens)
@@ -118,24 +123,25 @@ async def _count(config: Config, reward: JudgedConfig, task: Task, base: str | P
         prices=asked.prices,
     )
     run = predicted(in_step * config.steps + in_evaluations)
-    judge: Any = _language_judge(reward)
+    model = f"{judge.url}#{judge.model}" if isinstance(judge, LMJudgeConfig) else judge.model
     limits = Budget(calls=None)
     if isinstance(judge, JudgeRewardConfig):
         limits = Budget(calls=judge.budget.calls, tokens=judge.budget.tokens, usd=judge.budget.usd)
     warning = run.warning(limits)
     rate = getattr(judge, "requests_per_minute", None)
     if not warning and rate is not None and is_policy:
-        warning = _rate_warning(config, judge.deadline_s, rate, asked.calls)
+        deadline_s: float | None = getattr(judge, "deadline_s", None)
+        warning = _rate_warning(config, deadline_s, rate, asked.calls)
     return JudgeCalls(
         reward=reward.title,
-        model=_model(judge),
+        model=model,
         group=asked.calls,
         one_order=once.calls,
         step=predicted(in_step),
         run=run,
         evaluations=in_evaluations,
         has_cache=bool(getattr(judge, "cache", "")),
-        is_replayed=_model(judge).startswith("replay:"),
+        is_replayed=model.startswith("replay:"),
         warning=warning,
     )
 
@@ -192,27 +198,6 @@ def usual_reply(scorer: object) -> str:
     inside = (*getattr(scorer, "children", ()), *(getattr(scorer, n, None) for n in WRAPPED))
     own = getattr(scorer, "usual_reply", "")
     return own or next(filter(None, (usual_reply(one) for one in inside if one is not None)), "")
-
-
-def _language_judge(
-    reward: RewardConfig | LMJudgeConfig,
-) -> JudgeRewardConfig | LMJudgeConfig | ProxyModelConfig | None:
-    if isinstance(reward, ProxyRubricConfig):
-        return reward.proxy if isinstance(reward.proxy, ProxyModelConfig) else None
-    if isinstance(reward, JudgeRewardConfig | LMJudgeConfig):
-        return reward
-    if isinstance(reward, VersusConfig):
-        judge = reward.judge
-        if isinstance(judge, ScoreJudgeConfig):
-            return next((_language_judge(one) for one in judge_rewards(judge.reward)), None)
-        return judge if isinstance(judge, JudgeRewardConfig | LMJudgeConfig) else None
-    return None
-
-
-def _model(judge: JudgeRewardConfig | LMJudgeConfig | ProxyModelConfig | None) -> str:
-    if isinstance(judge, LMJudgeConfig):
-        return f"{judge.url}#{judge.model}"
-    return "" if judge is None else judge.model
 
 
 def calls_text(found: JudgeCalls, steps: int) -> str:

@@ -24,7 +24,7 @@ from burnish.bench.edits import CUTS, EDITS, Edit
 from burnish.bench.items import evidence_of
 from burnish.bench.scripted_answers import script_for
 from burnish.bench.statistics import Estimate, mean_estimate, signed_estimate
-from burnish.errors import UserError, did_you_mean
+from burnish.errors import UserError
 from burnish.records import Response, Reward, Status, Task
 from burnish.rewards.combine import compare
 from burnish.rewards.scorer import Scope, Scorer, checked, gather
@@ -266,17 +266,11 @@ def _paid_for_nothing(examples: Sequence[Example]) -> tuple[bool, str]:
 
 def cases_for(scorer: Scorer, path: Path, limit: int) -> list[Case]:
     """Groups of a file, after a look at whether it has the columns that the reward asks for."""
-    from burnish.bench.loaders.reading import read_sources
-
     cases = read_cases(path, limit)
     fields = {name for case in cases for name in case.task.fields}
-    columns = list(dict.fromkeys(name for row in read_sources(path) for name in row.values))
     for name in sorted(scorer.needs - fields):
-        if name in columns:
-            advice = f"'{name}' is taken as prompt, response or label; copy it under another name"
-        else:
-            advice = f"it has {', '.join(columns)}.{did_you_mean(name, fields)} Add it to the rows"
-        raise UserError(f"{path}: reward '{scorer.name}' needs the column '{name}'; {advice}.")
+        has = f"the rows have {', '.join(sorted(fields)) or 'none'} besides prompt and responses"
+        raise UserError(f"{path}: reward '{scorer.name}' needs the column '{name}'; {has}.")
     return cases
 
 

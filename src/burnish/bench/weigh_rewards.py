@@ -41,7 +41,7 @@ from burnish.store import RunStore, StartRewards, read_start_rewards
 from burnish.tensors import torch
 
 LARGEST = 1e100
-"""Of a reward, by size: its square is still a number."""
+"""Of a threshold or a severity, by size."""
 WEIGHED = ("shaping", "weights", "advantage", "select", "post_scale")
 """The settings of a recipe that make advantages of rewards."""
 
@@ -196,10 +196,8 @@ def _file_row(source: Source) -> Row:
         raise UserError(f"{source.where}: {error}.") from None
     group = row.prompt if row.group is None else row.group
     values = {k: None if v is None or math.isnan(v) else v for k, v in row.rewards.items()}
-    large = [name for name, value in values.items() if value is not None and abs(value) > LARGEST]
-    if group is None or large:
-        expected = f"a 'group' (or 'prompt'), and rewards of at most {LARGEST:g} in size"
-        raise UserError(f"{source.where}: got {source.values!r:.80}; expected {expected}.")
+    if group is None:
+        raise UserError(f"{source.where}: got {source.values!r:.80}; expected a 'group'.")
     reasons = {name: str(why) for name, why in (row.diagnosis or {}).items() if why}
     identity = f"line {source.number}" if row.id is None else str(row.id)
     return Row(identity, str(group), row.step, values, reasons)

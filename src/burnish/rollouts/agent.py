@@ -36,7 +36,7 @@ from burnish.rollouts.tool import in_thread
 from burnish.seeds import digest
 from burnish.source import describe, find_function
 from burnish.texts import safe
-from burnish.tools import leash
+from burnish.tools.inside import kernel
 from burnish.tools.inside.descend import end_carrying
 from burnish.tools.supervisor import ChildProcess
 
@@ -74,7 +74,7 @@ async def run_program(
     """Run a program to its end: its last line, and why it failed. One that writes over `most` bytes
     is killed."""
     words = [sys.executable if command[0] in ("python", "python3") else command[0], *command[1:]]
-    leashed = [sys.executable, "-I", "-S", leash.__file__, str(os.getpid()), *words]
+    leashed = [sys.executable, "-I", "-S", kernel.__file__, str(os.getpid()), *words]
     out, err = _Tail(most), _Tail(most)
     # Everything but the fields that give the label away.
     shown = task.for_judge()

@@ -115,20 +115,14 @@ class Corpus(Sources):
         return iterate_user_function(called, source)
 
     def check(self) -> None:
-        """Read the beginning of every file: a table without the column of texts is refused, and so
-        is a column where there is no table."""
-        if self.column and not any(file.path.suffix.lower() in TABLES for file in self.files):
-            raise UserError(f"{self.name}: no table, so leave out train.column '{self.column}'.")
+        """Read the beginning of every file: a table without the column of texts is refused."""
         for file in self.files:
             next(self._file(file.path, _tell_nobody, _tell_nobody), None)
 
     def unused_separator(self, where: str) -> str:
         """The line for a separator that was not found; `where` says in what."""
         shown = json.dumps(self.separator, ensure_ascii=False)
-        line = f"{self.name}: train.separator {shown} is {where}."
-        if "\\" in self.separator:  # a word without quotes is taken as it stands
-            line += f" A line break is written in quotes: 'train.separator=\"{self.separator}\"'."
-        return line
+        return f"{self.name}: train.separator {shown} is {where}."
 
     def documents(self, on_separators: Report = _tell_nobody) -> Iterator[str]:
         """All documents, each whole."""

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from burnish.boundary import Name, Settings
-from burnish.errors import UserError, did_you_mean
+from burnish.errors import UserError
 from burnish.memory import is_kept
 from burnish.records import Task
 from burnish.seeds import digest
@@ -30,7 +30,8 @@ from burnish.tasks.mapping import (
     missing_columns,
 )
 from burnish.tasks.media_columns import holds_media
-from burnish.tasks.rows import BadRow, Format, SourceRow, Table, read_table
+from burnish.tasks.rows import BadRow, Format, Table, read_table
+from burnish.tools.search.sources import SourceRow
 
 SHOWN_BAD_ROWS = 3
 NO_SHARE = "held_out = { by = 'share', share = 0 }"
@@ -114,9 +115,6 @@ def load_file(
     table = read_table(path, config.format)
     if not config.prompt and not config.messages:
         config = _mapped_by_name(config, table)
-    has_media = config.media_paths or config.messages or config.pictures
-    if config.media_folder and not has_media:
-        raise UserError(f"{path}: media_folder is set without images or audio; name their column.")
     labels = (*(config.fields if config.labels is None else config.labels), *labels)
     name = config.name or path.stem
     notes: list[str] = []
@@ -280,8 +278,7 @@ def _keys_by_column(how: HeldOutColumn, entries: list[Entry], path: Path) -> set
     chosen = {e.key for e, value in zip(entries, found, strict=True) if value in how.values}
     if not chosen:
         known = sorted({value for value in found if value is not None})
-        hint = did_you_mean(how.values[0], known) or did_you_mean(how.column, rows[0])
-        raise UserError(f"{path}: no '{how.column}' of {known[:8]} in {list(how.values)}.{hint}")
+        raise UserError(f"{path}: no '{how.column}' of {known[:8]} in {list(how.values)}.")
     return chosen
 
 
@@ -299,6 +296,7 @@ def _note_repeated(train: list[Entry], held_out: list[Entry], path: Path, notes:
 # --- ready mappings for GSM8K, MATH and multiple choice, as these sets are shipped
 
 
+_BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
 GROUND_TRUTH = "reward_model.ground_truth"
 LONGEST_BARE_ANSWER = 200
 """A MATH label without \\boxed{} beyond this many characters is a solution that lost its box."""
@@ -390,16 +388,11 @@ def options(text: str) -> dict[str, str]:
 
 def _balanced(text: str, start: int) -> str | None:
     """Text from after an opening brace to the brace that closes it; None where none does."""
-    depth, position = 1, start
-    while position < len(text):
-        character = text[position]
-        if character == "\\":
-            position += 1
-        elif character in "{}":
-            depth += 1 if character == "{" else -1
-            if depth == 0:
-                return text[start:position]
-        position += 1
+    depth = 1
+    for found in _BRACES.finditer(text, start):
+        depth += {"{": 1, "}": -1}.get(found[0], 0)
+        if depth == 0:
+            return text[start : found.start()]
     return None
 
 

@@ -27,6 +27,8 @@ from burnish.tasks.media_columns import (
     read_media,
 )
 
+_MESSAGES = Annotated[tuple[Message, ...], Meta(min_length=1)]
+
 
 class RowError(Exception):
     """A row that cannot become a task; the message says what was got and expected."""
@@ -238,11 +240,12 @@ def read_messages(
     try:
         if isinstance(turns, list):
             turns = [_with_media(turn, folder, has_places) for turn in turns]
-        return msgspec.convert(turns, Annotated[tuple[Message, ...], Meta(min_length=1)])
+        messages: tuple[Message, ...] = msgspec.convert(turns, _MESSAGES)
     except UserError as error:
         raise RowError(f"'{path}': {error}") from None
     except msgspec.ValidationError as error:
         raise RowError(f"'{path}' is not a list of chat messages ({error})") from None
+    return messages
 
 
 def _with_media(turn: Any, folder: Path | None, has_places: bool) -> Any:

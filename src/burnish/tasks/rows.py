@@ -98,9 +98,7 @@ class Preference(msgspec.Struct, frozen=True):
 def says_tie(value: Any) -> bool | None:
     """Whether a row's label says "a tie"; an empty one says no, and None is a word not known."""
     whole = int(value) if isinstance(value, float) and value.is_integer() else value
-    is_huge = isinstance(whole, int) and not -9 < whole < 9  # too many digits for a text
-    text = "" if value is None else "?" if is_huge else str(whole).strip().lower()
-    return TIE_WORDS.get(text)
+    return TIE_WORDS.get("" if value is None else str(whole).strip().lower())
 
 
 @public

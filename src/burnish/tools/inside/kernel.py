@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import sys
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
@@ -70,6 +71,22 @@ def die_with_parent(by: signal.Signals = signal.SIGKILL) -> None:
     prctl(PR_SET_PDEATHSIG, int(by))
 
 
+def run_leashed(parent: int, command: list[str]) -> None:
+    """Become a program that the kernel kills when the process that started it is gone.
+
+    A run that is killed in the middle of an episode then leaves no program behind. On systems
+    without `prctl` the program just starts.
+    """
+    if hasattr(_library, "prctl"):
+        die_with_parent()
+        if os.getppid() != parent:  # it died before we asked
+            sys.exit(1)
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        sys.exit(f"{command[0]} cannot be started: {error.strerror}")
+
+
 def drop_capabilities() -> None:
     """Give up every capability for good; nothing executed later regains one."""
     for capability in range(64):
@@ -88,3 +105,7 @@ def _checked(result: int, what: str) -> int:
         number = ctypes.get_errno()
         raise KernelRefusal(number, f"{what}: {os.strerror(number)}")
     return result
+
+
+if __name__ == "__main__":
+    run_leashed(int(sys.argv[1]), sys.argv[2:])

@@ -16,7 +16,7 @@ from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from burnish.arguments import as_text, as_whole
+from burnish.arguments import as_whole
 from burnish.errors import UserError
 
 K1, B = 1.5, 0.75
@@ -85,14 +85,13 @@ def tokens(text: str) -> list[str]:
     >>> tokens("Two lamps, 水壶")
     ['two', 'lamps', '水', '壶']
     """
-    as_text("text", text)
     if text.isascii():  # the same words, several times as fast
         return text.lower().translate(_ASCII).split()
     return _WORD.findall(text.lower())
 
 
 def query_words(query: str) -> list[str]:
-    return list(dict.fromkeys(tokens(as_text("query", query))))
+    return list(dict.fromkeys(tokens(query)))
 
 
 def indexed_text(passage: Passage) -> str:

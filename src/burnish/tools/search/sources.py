@@ -63,8 +63,6 @@ _PACKED = {
     b"\xfd7zXZ\0": "xz",
 }
 """First bytes of compressed files."""
-_PARQUET = b"PAR1"
-"""First and last bytes of a Parquet file."""
 Report = Callable[[str, int, int], None]
 """What is being done, how much of it is done, and how much there is (0: not known)."""
 
@@ -107,8 +105,7 @@ def source_files(source: Source) -> list[SourceFile]:
 def known_files(root: Path, endings: Sequence[str], what: str) -> list[SourceFile]:
     """A file, or those of a folder by name, that end so; hidden ones are left out."""
     if not root.exists():
-        near = [p.name for p in root.parent.iterdir()] if root.parent.is_dir() else []
-        raise UserError(f"{root}: no such file or folder.{did_you_mean(root.name, near)}")
+        raise UserError(f"{root}: no such file or folder.")
     files = files_in(root) if root.is_dir() else [SourceFile(root, root.name)]
     found = [file for file in files if file.path.suffix.lower() in endings]
     for file in found:
@@ -130,17 +127,11 @@ def files_in(root: Path) -> list[SourceFile]:
 
 
 def check_unpacked(path: Path, file: IO[bytes]) -> None:
-    """Refuse a file that is compressed, and a Parquet file under another name; it stands at its begin."""
+    """Refuse a file that is compressed; it stands at its begin."""
     begin = file.read(8)
-    packed = next((kind for magic, kind in _PACKED.items() if begin.startswith(magic)), "")
-    hint = "Decompress it first"
-    if begin.startswith(_PARQUET) and path.suffix.lower() != ".parquet" and _size(file) > 8:
-        file.seek(-len(_PARQUET), os.SEEK_END)
-        if file.read() == _PARQUET:
-            packed, hint = "Parquet", "Rename it: it must end in .parquet"
     file.seek(0)
-    if packed:
-        raise UserError(f"{path}: a {packed} file by its first bytes. {hint}.")
+    if packed := next((kind for magic, kind in _PACKED.items() if begin.startswith(magic)), ""):
+        raise UserError(f"{path}: a {packed} file by its first bytes. Decompress it first.")
 
 
 def file_digest(path: Path) -> str:

@@ -16,7 +16,6 @@ import anyio.to_thread
 import msgspec
 from msgspec import Meta, Struct
 
-from burnish.arguments import as_text, as_whole
 from burnish.boundary import PositiveInt, public
 from burnish.errors import UserError
 from burnish.tools.search.index import SearchIndex, open_index
@@ -79,7 +78,7 @@ class AsyncSearch:
         self._known: OrderedDict[tuple[str, int], tuple[Passage, ...]] = OrderedDict()
 
     async def search(self, query: str, k: int = 3) -> list[Passage]:
-        key = (as_text("query", query)[:LONGEST_QUERY], as_whole("k", k, low=0))
+        key = query[:LONGEST_QUERY], k
         if key not in self._known:
             found = await anyio.to_thread.run_sync(lambda: tuple(self.retriever.search(*key)))
             self._known[key] = found
