@@ -153,10 +153,9 @@ def compare(a: HeldOutRun, b: HeldOutRun) -> Comparison:
     if a.measure != b.measure:
         raise UserError(f"'{a.name}' is scored by {a.measure}, '{b.name}' by {b.measure}.")
     of_a, of_b = ({item.task.id: item for item in run.answers} for run in (a, b))
-    tasks = ({key: item.task for key, item in answers.items()} for answers in (of_a, of_b))
-    if why := why_incomparable(
-        (a.name, b.name), a.settings, b.settings, (next(tasks), next(tasks))
-    ):
+    tasks_a, tasks_b = ({key: item.task for key, item in of.items()} for of in (of_a, of_b))
+    names = a.name, b.name
+    if why := why_incomparable(names, a.settings, b.settings, (tasks_a, tasks_b)):
         raise UserError(why)
     pairs, unmarked = [], []
     for key in sorted(of_a.keys() & of_b.keys()):

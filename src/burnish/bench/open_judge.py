@@ -98,8 +98,7 @@ def open_judge(
         is_alone = not settings.model and settings.replay is None and settings.with_ in ALONE
     lm = ScriptedLM({}, name="") if is_alone else _opened(settings)
     limit = settings.max_tokens or GREEDY.max_tokens
-    is_usual = settings.max_tokens is None and settings.temperature == 0
-    sampling = GREEDY if is_usual else Sampling(temperature=settings.temperature, max_tokens=limit)
+    sampling = Sampling(temperature=settings.temperature, max_tokens=limit)
     budget = WatchedBudget(
         calls=settings.budget_calls, tokens=settings.budget_tokens, usd=settings.budget_usd
     )

@@ -293,10 +293,10 @@ def group_runs(
     steps = sorted({run.step for run in scored if run.step is not None})
     if len(steps) > 1:
         notes.append(f"{LAST_EVALUATION}: after {', '.join(map(str, steps))} steps")
-    found = [
-        _group(label, {key: values[i] for key, values in differs.items()}, members, groups[place])
-        for i, (label, members) in enumerate(zip(labels, groups, strict=True))
-    ]
+    found = []
+    for i, (label, members) in enumerate(zip(labels, groups, strict=True)):
+        own = {key: values[i] for key, values in differs.items()}
+        found.append(_group(label, own, members, groups[place]))
     notes += [f"{group.label}: no difference: {group.problem}" for group in found if group.problem]
     sizes = [run.prompts for run in runs if run.prompts is not None]
     if sizes and min(sizes) < FEW:

@@ -296,11 +296,10 @@ def _cell_of(page: Any, name: str, value: Any) -> str:
     if len(cells) != 1:
         raise refused("cell", name, "the name of one cell, such as B2")
     is_text = isinstance(value, str)
-    is_known = is_text or isinstance(value, float | datetime.date | datetime.time | None)
-    is_finite = not isinstance(value, float) or math.isfinite(value)
-    is_small = isinstance(value, int) and abs(value) < 10**300
-    is_plain = not is_text or (len(value) <= MOST_TEXT and not _UNWRITABLE.search(value))
-    if not (is_known or is_small) or not is_finite or not is_plain:
+    is_number = isinstance(value, int | float) and abs(value) < 1e300
+    is_plain = is_text and len(value) <= MOST_TEXT and not _UNWRITABLE.search(value)
+    is_time = isinstance(value, datetime.date | datetime.time | None)
+    if not (is_number or is_plain or is_time):
         raise refused(name, value, f"a number, {MOST_TEXT:,} plain characters, a date or None")
     if is_text and value[:1] == "=" and reaches_outside(value):
         raise refused(name, value, "a formula without files, servers or other programs")

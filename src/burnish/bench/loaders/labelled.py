@@ -19,6 +19,7 @@ from burnish.bench.loaders.reading import (
     label_of,
     list_of,
     parsed,
+    posed,
     read_each,
     text_of,
     texts_of,
@@ -153,11 +154,12 @@ def _solution(
     if not all(text.strip() for text in texts) or first not in (None, *range(len(texts))):
         raise UserError(f"{row.where}: {len(texts)} steps and the first wrong one is {first!r}.")
     id = str(row.values.get(id_column) or row.number)
-    return Item(
+    return posed(
         id,
-        message(text_of(row, prompt)),
-        responses_of(id, ["\n\n".join(texts)]),
-        subset=str(row.values.get(subset) or id.rpartition("-")[0]),
+        text_of(row, prompt),
+        ["\n\n".join(texts)],
+        None,
+        str(row.values.get(subset) or id.rpartition("-")[0]),
         hidden={"steps": texts, "first_wrong": None if first is None else int(first)},
     )
 

@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from burnish.bench.items import Item, Judged, message, responses_of
-from burnish.bench.loaders.reading import Source, parsed, read_each, text_of
+from burnish.bench.items import Item, Judged, message
+from burnish.bench.loaders.reading import Source, parsed, posed, read_each, text_of
 from burnish.bench.statistics import Estimate, as_record, estimate_of
 from burnish.errors import UserError
 from burnish.records import Response, Reward
@@ -86,11 +86,12 @@ def _item(row: Source) -> Item:
         read_needs(hidden["needs"], row.where)
     if values.get("gt"):
         hidden["gt"] = values["gt"]
-    return Item(
+    return posed(
         id,
-        message(text_of(row, "query")),
-        responses_of(id, [answer] if isinstance(answer, str) else []),
-        subset=str(values.get("category") or ""),
+        text_of(row, "query"),
+        [answer] if isinstance(answer, str) else [],
+        None,
+        str(values.get("category") or ""),
         shown=shown,
         hidden=hidden,
     )

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -277,10 +277,9 @@ def _digest_of(source: Source, root: Path) -> str:
     if seen != known:
         write_file(notes, msgspec.json.encode(seen))
     parts = [part for name, one in sorted(seen.items()) for part in (name, one.sha256)]
-    settings = msgspec.to_builtins(source)
+    settings = msgspec.to_builtins(source) | {"layout": _LAYOUT, "k1": K1, "b": B}
     del settings["path"]
-    fixed: dict[str, Any] = {"layout": _LAYOUT, "k1": K1, "b": B}
-    return digest(msgspec.json.encode(settings | fixed, order="deterministic"), *parts)
+    return digest(msgspec.json.encode(settings, order="deterministic"), *parts)
 
 
 def _is_generation(path: Path) -> bool:
