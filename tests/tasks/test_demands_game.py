@@ -6,7 +6,6 @@ import pytest
 from recipes.skill_rm.demands import KINDS, make
 
 from burnish.rewards.checks.instructions import read_instructions
-from burnish.tasks.function import Function, FunctionTasks
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 5])
@@ -21,12 +20,3 @@ def test_every_request_states_what_is_checked(most):
             for value in one.arguments.values():
                 words = value if isinstance(value, list) else [value]
                 assert all(str(word) in row["prompt"] for word in words)
-
-
-def test_it_is_a_task_set_whose_fields_a_verifier_may_read():
-    config = Function(path="recipes.skill_rm.demands:make", labels=(), held_out_size=20)
-    tasks = FunctionTasks(config, seed=1)
-    held_out = tasks.held_out()
-    assert len(held_out) == 20
-    assert held_out[0].labels == ()
-    assert not {task.prompt for task in tasks.sample(200)} & {task.prompt for task in held_out}

@@ -7,14 +7,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 from PIL import Image
 
 from burnish.records import ImagePart, TextPart
 from burnish.store.blobs import shared_blobs
-from burnish.tasks import Chart, Charts, PictureTasks, Scene, Scenes, TaskConfig, Thing, build
+from burnish.tasks import Chart, Charts, PictureTasks, Scene, Scenes, Thing
 from burnish.tasks.pictures import PALETTE, indexed_png
 
 KINDS: list[Any] = [Scenes(), Scenes(layout="scattered"), Charts()]
@@ -160,13 +159,6 @@ def test_bars_are_as_high_as_their_values():
     ]
     assert tall[2] / tall[0] == pytest.approx(5, rel=0.05)
     assert tall[1] / tall[0] == pytest.approx(2.5, rel=0.05)
-
-
-def test_from_a_config():
-    config = msgspec.convert({"kind": "charts", "forms": ["line"], "most": 3}, TaskConfig)
-    tasks: Any = build(config, seed=0)
-    assert isinstance(tasks.picture(0), Chart)
-    assert {tasks.picture(n).form for n in range(5)} == {"line"}
 
 
 HASHES = ["5ede2b9d9063247c", "d395ac9b5654e821", "fab4b59a74ed9c8d", "e90cd1db6db87eb9"]

@@ -119,11 +119,6 @@ def test_one_clear_line_for_what_cannot_be_read(tmp_path, name, content, says):
     assert "\n" not in str(raised.value)
 
 
-def test_a_text_that_begins_like_a_parquet_file_is_read(tmp_path):
-    (tmp_path / "a.txt").write_text("PAR1 is the first of four words.")
-    assert [p.text for p in read(tmp_path / "a.txt")] == ["PAR1 is the first of four words."]
-
-
 @pytest.mark.parametrize("ending", ["csv", "tsv"])
 def test_a_cell_may_be_long(tmp_path, ending):
     text = "words " * 50_000

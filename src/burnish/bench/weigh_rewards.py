@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from burnish.bench.comparable import reward_title
 from burnish.bench.loaders.reading import Source, read_sources
 from burnish.bench.reward_check import no_steps
+from burnish.bench.statistics import as_record
 from burnish.config.resolve import unflatten
 from burnish.errors import StoreError, UserError
 from burnish.policy import (
@@ -251,10 +252,7 @@ class Weighed(NamedTuple):
             "scale": self.scale,
             "replayed": self.replayed,
             "not_followed": self.not_followed,
-            "below_threshold": [
-                {**below._asdict(), "causes": [cause._asdict() for cause in below.causes]}
-                for below in self.below
-            ],
+            "below_threshold": as_record(self.below),
         }
 
 
