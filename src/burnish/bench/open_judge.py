@@ -37,6 +37,14 @@ NAMED = 5
 """Rows that a judge refuses, by name."""
 SHOWS = "show it with --show {name}, or all of them with --oracle"
 
+OF_SERVERS = ("rpm", "tpm", "hedge_after")
+OF_MODELS = (
+    *OF_SERVERS,
+    *("max_tokens", "temperature", "prices", "api_key_env", "budget_calls", "budget_tokens"),
+    *("budget_usd", "cache", "record", "retries", "structured", "media", "media_count", "media_mb"),
+)
+"""Settings that say nothing where no model is asked."""
+
 
 class JudgeSettings(NamedTuple):
     """What a judge is and what it may spend; the flags of `burnish judge` in the same order."""
@@ -96,6 +104,8 @@ def open_judge(
     if special is None:
         find_builder(settings.with_)
         is_alone = not settings.model and settings.replay is None and settings.with_ in ALONE
+    if is_alone:
+        _refuse_ignored(settings, OF_MODELS, "is for a model that is asked; name one with --model")
     lm = ScriptedLM({}, name="") if is_alone else _opened(settings)
     limit = settings.max_tokens or GREEDY.max_tokens
     sampling = Sampling(temperature=settings.temperature, max_tokens=limit)
@@ -211,6 +221,7 @@ def _opened(settings: JudgeSettings) -> LM:
     if not model:
         raise UserError("no model to ask; expected --model smollm2, a folder or http://host#model")
     if "://" not in model:
+        _refuse_ignored(settings, OF_SERVERS, f"limits a server, but --model {model} is local")
         return open_lm(model)
     return open_lm(
         model,
@@ -226,6 +237,13 @@ def _opened(settings: JudgeSettings) -> LM:
         structured=settings.structured,
         media=MediaLimits(count=settings.media_count, megabytes=settings.media_mb),
     )
+
+
+def _refuse_ignored(settings: JudgeSettings, names: Sequence[str], why: str) -> None:
+    usual = JudgeSettings()
+    for name in names:
+        if getattr(settings, name) != getattr(usual, name):
+            raise UserError(f"--{name.replace('_', '-')} {why}.")
 
 
 def read_prices(text: str) -> Prices | None:
