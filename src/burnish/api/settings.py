@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from msgspec import Struct
 from msgspec.structs import fields
@@ -138,7 +138,7 @@ def _row(row: Any, number: int, what: str) -> dict[str, Any]:
     }
     # A chat that ends with an answer is its prompt and a demonstration; in place.
     for name in CHATS:
-        turns: Any = plain.get(name)
+        turns = plain.get(name)
         if (
             _is_chat(turns)
             and turns[-1].get("role") == "assistant"
@@ -151,7 +151,7 @@ def _row(row: Any, number: int, what: str) -> dict[str, Any]:
     return plain
 
 
-def _is_chat(value: Any) -> bool:
+def _is_chat(value: object) -> TypeGuard[Sequence[Mapping[str, Any]]]:
     return (
         isinstance(value, list | tuple)
         and bool(value)
