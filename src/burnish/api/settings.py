@@ -146,8 +146,9 @@ def _row(row: Any, number: int, what: str) -> dict[str, Any]:
         ):
             plain[name], plain["demonstration"] = list(turns[:-1]), turns[-1].get("content")
     for name in ("chosen", "rejected", *ANSWERS):
-        if _is_chat(plain.get(name)) and len(plain[name]) == 1:
-            plain[name] = plain[name][0].get("content")
+        turns = plain.get(name)
+        if _is_chat(turns) and len(turns) == 1:
+            plain[name] = turns[0].get("content")
     return plain
 
 
