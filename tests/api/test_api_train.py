@@ -166,7 +166,7 @@ def test_rewards_may_be_async_abstain_or_carry_evidence():
     why = run.why("0/train/0")
     assert why.parts.keys() == {"explained", "sometimes"}
     assert "letters: " in repr(why)
-    assert "letters" in why._repr_html_()
+    assert "letters" in repr(why)
     assert set(run.evidence().source) == {"letters"}
 
 

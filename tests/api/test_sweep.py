@@ -187,7 +187,7 @@ def test_every_end_is_told_and_failures_wait_for_a_retry(tmp_path):
     assert found.runs[1].before == 0.25
     assert found.table is not None
     assert repr(found) == f"<sweep {found.name}: 2 of 5 runs finished>"
-    assert "<td>learning_rate=1e-05</td><td>1</td>" in found._repr_html_()
+    assert "<td>learning_rate=1e-05</td><td>1</td>" in found.table._repr_html_()
     stored = read_sweep(sweep_path(tmp_path, found.name))
     assert [run.failure for run in stored.runs][1:4] == [told[r][1] for r in (FAIL, GUARD, KILLED)]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from msgspec.structs import replace
 
 from burnish.api.ask import as_messages
 from burnish.api.config import Config
-from burnish.api.explained import Explained, html_table
+from burnish.api.explained import Explained
 from burnish.api.models import continues_text, opened, text_ids, wait_for
 from burnish.api.run import A_RUN, Run, load_run
 from burnish.api.settings import as_settings
@@ -78,11 +77,6 @@ class Generated:
     def __repr__(self) -> str:
         pairs = zip(self.prompts, self.texts, strict=True)
         return "\n".join(f"{prompt!r:.70} -> {text!r:.200}" for prompt, text in pairs)
-
-    def _repr_html_(self) -> str:
-        rows = zip(self.prompts, self.completions, strict=True)
-        cells = ((prompt, one.text, one.finish.value) for prompt, one in rows)
-        return html_table(("prompt", "answer", "finish"), cells)
 
 
 @public
@@ -223,14 +217,6 @@ class Evaluated:
         text = str(self.evaluation.score or "no value")
         return f"<{self.model} on {self.task}: {text}; {scored} of {len(marks)} scored>"
 
-    def _repr_html_(self) -> str:
-        rows = (
-            (one.prompt, one.response, "" if one.value is None else f"{one.value:g}", one.status)
-            for one in self.answers[:20]
-        )
-        table = html_table(("prompt", "answer", "value", "status"), rows)
-        return f"<b>{html.escape(repr(self)[1:-1])}</b>{table}"
-
 
 @public
 def evaluate(
@@ -348,13 +334,6 @@ class Compared:
 
     def __repr__(self) -> str:
         return f"<{self.comparison.a.folder.name} (A), {self.comparison.b.folder.name} (B): {self.verdict}>"
-
-    def _repr_html_(self) -> str:
-        rows = ((key, a, b) for key, (a, b) in self.settings.items())
-        names = (self.comparison.a.folder.name, self.comparison.b.folder.name)
-        notes = "".join(f"<li>{html.escape(note)}</li>" for note in self.comparison.notes)
-        table = html_table(("setting", *names), rows)
-        return f"<b>{html.escape(self.verdict)}</b>{table}<ul>{notes}</ul>"
 
 
 @overload

@@ -7,7 +7,6 @@ is passed on to it, and a child whose parent is gone ends at its next event and 
 
 from __future__ import annotations
 
-import html
 import os
 import queue
 import shutil
@@ -92,10 +91,6 @@ class SweepResult:
     def __repr__(self) -> str:
         done = sum(state.status == "finished" for state in self.runs)
         return f"<sweep {self.name}: {done} of {len(self.runs)} runs finished>"
-
-    def _repr_html_(self) -> str:
-        table = "" if self.table is None else self.table._repr_html_()
-        return f"<p>{html.escape(repr(self))}</p>{table}"
 
 
 @public

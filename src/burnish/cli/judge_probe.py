@@ -125,21 +125,17 @@ async def _ask(
 ) -> tuple[list[Twice], dict[str, list[Twice]]]:
     from burnish.bench.open_judge import forecast
     from burnish.bench.probe import ask_edits, ask_twice, edited
-    from burnish.cli.judge_session import Progress, check_reached, print_forecast
+    from burnish.cli.judge_session import JudgeReporter, print_forecast
 
     found = await forecast(judge, items, per_item=2 * (1 + len(edits)))
     if not quiet:
         print_forecast(found, judge)
     pairs = len(items) + sum(len(edited(items, edit)) for edit in edits)
-    progress = Progress(
-        pairs, found.calls, "probing", judge.model.budget, unit="pairs", quiet=quiet
-    )
-    with progress as step:
+    with JudgeReporter(judge, pairs, "probing pairs", quiet=quiet) as report:
         limit = judge.settings.concurrency
 
         def done(one: Twice) -> None:
-            step(one.is_valid)
-            check_reached(judge)
+            report.step(one.is_valid)
 
         asked = await ask_twice(judge.scorer, items, limit=limit, done=done)
         changed = {

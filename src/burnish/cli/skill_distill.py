@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from typer import Argument, Option
 
-from burnish.cli.console import complain, count, emit_json, err, one_line, say, warn
+from burnish.cli.console import Reporter, complain, count, emit_json, one_line, say, warn
 from burnish.cli.shared_options import ApiKeyEnv, AsJson, MaxTokens, Temperature, takes
 from burnish.errors import UserError
 from burnish.store.durable import make_folder
@@ -204,11 +204,12 @@ async def _work(
         if isinstance(text, Refused):
             raise UserError(f"no draft of '{new}': {text.reason}.")
         files = {MANUAL: text}
-    progress = _Progress(quiet=quiet)
-    try:
+    with Reporter(quiet=quiet) as report:
+
+        def progress(stage: str, done: int, total: int) -> None:
+            report(stage if total else f"{stage}, level {done}", done, total or done)
+
         return await distil(pool, files, players, settings, progress=progress)
-    finally:
-        progress.close()
 
 
 def _checker(function: Any) -> Any:
@@ -222,27 +223,6 @@ def _checker(function: Any) -> Any:
         return value
 
     return checked
-
-
-class _Progress:
-    """One line a stage on a terminal; every tenth part of it in a log."""
-
-    def __init__(self, *, quiet: bool) -> None:
-        self.quiet = quiet
-        self.status = err.status("distilling ...") if err.is_terminal and not quiet else None
-        if self.status is not None:
-            self.status.start()
-
-    def __call__(self, stage: str, done: int, total: int) -> None:
-        text = f"{stage} {done}/{total}" if total else f"{stage}, level {done}"
-        if self.status is not None:
-            self.status.update(f"{text} ...")
-        elif not self.quiet and (not total or done == total or done % max(1, total // 10) == 0):
-            err.print(text, soft_wrap=True)
-
-    def close(self) -> None:
-        if self.status is not None:
-            self.status.stop()
 
 
 def spent_of(model: JudgeModel | None, journal: Path, seconds: float) -> dict[str, Any]:
