@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -31,10 +31,13 @@ from burnish.config.recipes import Asked, all_recipes, change, resolve
 from burnish.errors import UserError
 from burnish.lm.base import Completion, Prompt, Sampling
 from burnish.records import Message
+from burnish.rewards.combine import Weighted
 from burnish.rewards.config import build_all
 from burnish.rewards.scorer import bind_check, gather
+from burnish.rollouts.base import Rollout
 from burnish.seeds import derive
 from burnish.store import RunStore
+from burnish.tasks.base import TaskSet
 from burnish.tasks.config import build as build_tasks
 
 # --- sample a model
@@ -242,30 +245,52 @@ def evaluate(
     0.0
     """
     asked, is_whole = asked_tasks(model, task, rewards, columns)
-    config = asked.resolved.value
-    tasks = build_tasks(config.task, config.run.seed, asked.root)
-    chosen = tasks.sample(prompts) if is_whole else tasks.held_out(prompts)
-    scorer = build_all(config.rewards, base=asked.root)
-    names = [one.name for one in scorer.children]
-    part = as_word("part", part, names) if part != "" else config.evaluation.part
-    bind_check(scorer, tasks.fields)
-    limit = max_tokens or config.evaluation.max_tokens or config.rollout.budget
+    test = EvaluationSetup.of(asked, part, max_tokens)
+    chosen = test.tasks.sample(prompts) if is_whole else test.tasks.held_out(prompts)
 
     async def work() -> Evaluated:
         async with opened(model) as lm:
             found = await evaluate_tasks(
                 lm,
                 chosen,
-                scorer,
-                Sampling(temperature=0.0, max_tokens=limit, stop=config.rollout.stop),
-                part=part,
-                deadline_s=config.rollout.score_timeout_s,
-                rollout=config.rollout.build_evaluation(asked.root),
+                test.scorer,
+                test.sampling,
+                part=test.part,
+                deadline_s=test.deadline_s,
+                rollout=test.rollout,
             )
         answers = [Explained(i.task.prompt, i.trajectory.text, i.reward) for i in found.items]
-        return Evaluated(lm.name, tasks.name, found, tuple(answers))
+        return Evaluated(lm.name, test.tasks.name, found, tuple(answers))
 
     return wait_for(work)
+
+
+class EvaluationSetup(NamedTuple):
+    """Tasks of a config, how they are played, and what scores the answers."""
+
+    tasks: TaskSet
+    scorer: Weighted
+    part: str
+    """The reward that is the score; empty for the total."""
+    sampling: Sampling
+    """Greedy."""
+    rollout: Rollout
+    deadline_s: float
+
+    @classmethod
+    def of(cls, asked: Asked, part: str = "", max_tokens: int | None = None) -> EvaluationSetup:
+        """That of a config; `part` and `max_tokens` are the config's own where not given."""
+        config = asked.resolved.value
+        tasks = build_tasks(config.task, config.run.seed, asked.root)
+        scorer = build_all(config.rewards, base=asked.root)
+        if part != "":
+            as_word("part", part, [one.name for one in scorer.children])
+        bind_check(scorer, tasks.fields)
+        limit = max_tokens or config.evaluation.max_tokens or config.rollout.budget
+        sampling = Sampling(temperature=0.0, max_tokens=limit, stop=config.rollout.stop)
+        rollout = config.rollout.build_evaluation(asked.root)
+        chosen = part or config.evaluation.part
+        return cls(tasks, scorer, chosen, sampling, rollout, config.rollout.score_timeout_s)
 
 
 def asked_tasks(

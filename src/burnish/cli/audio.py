@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from rich.table import Table
 from typer import Argument, Option
 
 from burnish.arguments import as_word
-from burnish.cli.console import Reporter, emit_json, number, out, say
+from burnish.cli.console import Reporter, emit_json, interval, number, say
+from burnish.cli.drawing import print_rows
 from burnish.cli.shared_options import AsJson, Seed
 from burnish.texts import shown_path
 
@@ -110,15 +110,9 @@ def probe(
         emit_json({**found._asdict(), "rows": rows})
         return 0
     say(f"{label}: {found.train} sounds to learn from, {found.test} to test", style="bold")
-    table = Table(box=None, pad_edge=False)
-    for title in ("features", "accuracy", "95 %", "on training sounds"):
-        table.add_column(title, justify="left" if title == "features" else "right")
-    for row in found.rows:
-        low, high = number(row.accuracy.low), number(row.accuracy.high)
-        accuracy = number(row.accuracy.value)
-        table.add_row(row.features, accuracy, f"[{low}, {high}]", number(row.train_accuracy))
-    table.add_row("most frequent label", number(found.majority), "", "")
-    out.print(table)
+    cells = [(x.features, interval(x.accuracy), number(x.train_accuracy)) for x in found.rows]
+    cells.append(("most frequent label", number(found.majority), ""))
+    print_rows(("features", "accuracy, 95 %", "on training sounds"), cells)
     return 0
 
 

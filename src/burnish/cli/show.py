@@ -9,11 +9,10 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import msgspec
-from rich.markup import escape
 from typer import Option
 
 from burnish.cli.console import STATUS_STYLES, emit_json, interval, one_line, out, say
-from burnish.cli.drawing import print_curves, table_of
+from burnish.cli.drawing import print_curves, print_rows
 from burnish.cli.runs import (
     MEASURES,
     choose_run,
@@ -304,12 +303,11 @@ def _print_agreement(store: RunStore) -> None:
     say(
         f"do the rewards agree? correlation / share of answers in opposite order, step {newest + 1}"
     )
-    titles = {name: escape(one_line(name)) for name in names}
-    table = table_of("", *[titles[name] for name in names[1:]])
-    for row, name in enumerate(names[:-1]):
-        cells = [_agreement(values, name, other) for other in names[row + 1 :]]
-        table.add_row(titles[name], *[""] * row, *cells)
-    out.print(table)
+    rows = [
+        [name, *[""] * row, *(_agreement(values, name, other) for other in names[row + 1 :])]
+        for row, name in enumerate(names[:-1])
+    ]
+    print_rows(("", *map(one_line, names[1:])), rows)
 
 
 def _agreement(values: Mapping[str, float | None], first: str, second: str) -> str:
