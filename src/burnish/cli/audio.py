@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 from typer import Argument, Option
 
 from burnish.arguments import as_word
@@ -43,12 +44,13 @@ def encode(
         found = encode_file(model, file, output, tell)
     frames, size = found.z.shape
     if as_json:
-        about = {key: value for key, value in found._asdict().items() if key != "z"}
-        emit_json({"file": str(output), "frames": frames, "channels": size, **about})
+        told = {"file": str(output), "frames": frames, "channels": size}
+        emit_json(told | msgspec.structs.asdict(found.about))
         return 0
+    about = found.about
     say(
-        f"{shown_path(output)}: {frames:,} latents of {size} for {found.seconds:,.2f} s, "
-        f"{found.frame_rate * size:,.0f} floats a second, {found.bottleneck}"
+        f"{shown_path(output)}: {frames:,} latents of {size} for {about.samples / about.sr:,.2f} s, "
+        f"{about.frame_rate * size:,.0f} floats a second, {about.bottleneck}"
     )
     return 0
 

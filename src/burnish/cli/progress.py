@@ -10,7 +10,6 @@ import dataclasses
 import html
 import io
 import sys
-import textwrap
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -500,34 +499,19 @@ def _print_curves(folder: Path) -> None:
 
 
 def rewarded(about: Manifest) -> str:
-    """What earned reward: `digit (regex [0-9]), brief (length, weight 0.2)`."""
+    """What earned reward: `digit, brief (weight 0.2)`; not what is only measured."""
     told = []
     place = 0
-    while setting(about, f"rewards.{place}.kind") is not None:
-        told.append(_reward(about, f"rewards.{place}"))
+    while (kind := setting(about, f"rewards.{place}.kind")) is not None:
+        keys = ("name", "weight", "method", "path")
+        name, weight, method, path = (setting(about, f"rewards.{place}.{key}") for key in keys)
         place += 1
-    return ", ".join(filter(None, told))
-
-
-def _reward(about: Manifest, table: str) -> str:
-    """One reward in a few words; empty for one of weight 0, which is only measured."""
-    kind, name, weight, pattern, forbids, method, path = (
-        setting(about, f"{table}.{key}")
-        for key in ("kind", "name", "weight", "pattern", "forbid", "method", "path")
-    )
-    if weight == 0:
-        return ""
-    # A function that was given in Python has a digest of its code behind its name.
-    called = str(path or "").rpartition(":")[2].partition("@")[0]
-    function = called if kind == "function" else ""
-    own = pattern or method or function
-    detail = textwrap.shorten(f"{'not ' * bool(forbids)}{own or ''}", 40)
-    facts = [] if function and name in (None, "", function) else [f"{kind} {detail}".rstrip()]
-    if weight not in (None, 1):
-        facts.append(f"weight {weight:g}")
-    title = name or function or facts[0]
-    rest = ", ".join(fact for fact in facts if fact != title)
-    return f"{title} ({rest})" if rest else title
+        # A function that was given in Python has a digest of its code behind its name.
+        called = str(path or "").rpartition(":")[2].partition("@")[0] if kind == "function" else ""
+        title = name or called or method or kind
+        if weight != 0:
+            told.append(title if weight in (None, 1) else f"{title} (weight {weight:g})")
+    return ", ".join(told)
 
 
 def view_for(trainer: Any, *, quiet: bool, as_json: bool) -> View:
