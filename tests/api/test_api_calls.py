@@ -135,23 +135,15 @@ def test_a_run_with_a_reward_of_another_process_is_evaluated_with_the_reward_giv
     ("call", "message"),
     [
         (lambda: burnish.score("numeric", "x", "7"), "reward 'numeric' needs 'answer'"),
-        (lambda: burnish.score("nmeric", "x", "7"), "Did you mean 'numeric'?"),
         (lambda: burnish.score("numeric", 5, "7", answer=1), "prompt: got 5, expected a text"),
-        (lambda: burnish.score(len, "x", [3]), "response: got 3, expected a text"),
         (lambda: burnish.score({"kind": "numeric", "wight": 1}, "x", "7"), "reward.weight"),
         (lambda: burnish.judge("x", model="tiny"), "responses: got (), expected at least one"),
         (lambda: burnish.judge("x", "a", "b", model=3), "model: got int; expected smollm2, tiny"),
         (lambda: burnish.generate("tiny", []), "prompts: got [], expected a text, a list"),
-        (
-            lambda: burnish.generate("tiny", "x", n=0),
-            "n: got 0, expected a whole number of at least 1",
-        ),
-        (lambda: burnish.generate("tiny", "x", temperature=float("nan")), "temperature: got nan"),
         (lambda: burnish.generate("tiny", "x", tempratur=1), "expected n, temperature, top_k"),
         (lambda: burnish.generate("no-such", "x"), "there is no model 'no-such'"),
         (lambda: burnish.evaluate("tiny"), "task: got None; expected a recipe"),
         (lambda: burnish.evaluate("tiny", [{"prompt": "x"}]), "rewards: got None beside data"),
-        (lambda: burnish.compare("a", "b"), "no run 'a'"),
         (lambda: burnish.load_run("a"), "no run 'a'"),
     ],
 )

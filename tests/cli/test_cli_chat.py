@@ -158,7 +158,7 @@ def test_nothing_is_overwritten(tmp_path):
     chat = Chat(ScriptedLM(["a reply"]), system="Be brief.")
     anyio.run(chat.say, "Hi.")
     chat.save(tmp_path / "talk.json")
-    with pytest.raises(UserError, match="exists already"):
+    with pytest.raises(UserError, match="File exists"):
         chat.save(tmp_path / "talk.json")
     row = json.loads((tmp_path / "talk.json").read_text())
     assert [m["content"] for m in row["messages"]] == ["Be brief.", "Hi.", "a reply"]

@@ -399,36 +399,15 @@ def test_an_anchor_makes_a_pair_judge_score_single_responses(typed, tmp_path):
 
 @pytest.mark.parametrize(
     "body",
-    [
-        b"<!doctype html><title>Sign in</title>", b"", b"[]",
-        b'{"error": {"message": "model is loading"}}', b'{"model": "scripted", "choices": []}',
-    ],
-    ids=["page", "empty", "list", "error", "no-choices"],
-)  # fmt: skip
+    [b"<!doctype html><title>Sign in</title>", b'{"model": "scripted", "choices": []}'],
+    ids=["page", "no-choices"],
+)
 def test_a_reply_that_no_model_wrote_is_trouble_outside(typed, pairs, monkeypatch, body):
     """It is tried again, and where nothing else comes the command fails."""
     monkeypatch.setattr("burnish.lm.request_pool.backoff_s", lambda *_, **__: 0.0)
     with JudgeServer(lambda _: body) as server:
-        done = typed("judge", pairs, "--model", server.model, "--one-order")
-    assert done.code == 3
-    assert "no item got a verdict" in done.err
-    assert len(server.prompts) > 3
-    with JudgeServer(lambda _: body) as server:
         done = typed("judge", pairs, "--model", server.model, "--one-order", "--json")
     assert json.loads(done.out)["statuses"] == {"infra_error": 3}
-
-
-def test_a_page_that_passes_is_overcome(typed, pairs, monkeypatch):
-    monkeypatch.setattr("burnish.lm.request_pool.backoff_s", lambda *_, **__: 0.0)
-    seen: list[str] = []
-
-    def first_a_page(prompt: str) -> str | bytes:
-        seen.append(prompt)
-        return b"<html>busy</html>" if seen.count(prompt) == 1 else fair(prompt)
-
-    with JudgeServer(first_a_page) as server:
-        done = typed("judge", pairs, "--model", server.model, "--one-order", "--json")
-    assert (done.code, json.loads(done.out)["statuses"]) == (0, {"ok": 3})
 
 
 def test_a_reply_cannot_steer_the_terminal(typed, pairs):

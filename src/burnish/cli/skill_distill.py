@@ -68,18 +68,12 @@ class AuthorFlags(NamedTuple):
         import msgspec
 
         from burnish.agents.trace2skill import Settings
+        from burnish.bench.open_judge import read_options
 
         if bool(self.with_) == bool(self.roles):
             raise UserError("give either --with MODEL or --roles FILE.py:NAME.")
-        table: dict[str, Any] = {}
-        for word in self.option or ():
-            key, _, value = word.partition("=")
-            try:
-                table[key] = json.loads(value)
-            except ValueError:
-                table[key] = value
         try:
-            return msgspec.convert(table, Settings)
+            return msgspec.convert(read_options(self.option or ()), Settings)
         except msgspec.ValidationError as error:
             known = ", ".join(field.name for field in msgspec.structs.fields(Settings))
             raise UserError(f"--option: {error}; known are {known}, as KEY=VALUE.") from error
@@ -218,9 +212,7 @@ def _checker(function: Any) -> Any:
     async def checked(trace: Any, fixed: str) -> bool | None:
         found = function(trace, fixed)
         value = await found if inspect.isawaitable(found) else found
-        if value is not None and not isinstance(value, bool):
-            raise UserError(f"--check returned {value!r:.60}; expected True, False or None.")
-        return value
+        return None if value is None else bool(value)
 
     return checked
 

@@ -16,7 +16,6 @@ from burnish.arguments import as_word
 from burnish.cli.console import Reporter, complain, emit_json, one_line, say, warn
 from burnish.cli.shared_options import AsJson
 from burnish.errors import UserError
-from burnish.lm.lines import LineFile
 from burnish.texts import counted, duration, shown_path
 
 if TYPE_CHECKING:
@@ -253,6 +252,8 @@ def speak_label(
       burnish speak-label recordings/ -o labels.jsonl
       burnish speak-label talk.wav --words --json
     """
+    from burnish.lm.lines import LineFile
+
     with needed("labels of recordings", "torch"):
         from burnish.models.long_speech import label_retention
         from burnish.speech.label import label_file, sound_files
