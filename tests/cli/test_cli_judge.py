@@ -55,19 +55,6 @@ def test_pairs_are_judged_in_both_orders_and_explained(typed, pairs):
     assert not any("SECRET" in prompt for prompt in server.prompts)
 
 
-def test_options_may_stand_before_the_file(typed, pairs):
-    with JudgeServer(fair) as server:
-        done = typed("judge", "--model", server.model, "--one-order", pairs, "--json")
-    assert done.code == 0, done.err
-    assert len(server.prompts) == 3
-    found = json.loads(done.out)
-    assert found["statuses"] == {"ok": 3}
-    assert found["forecast"]["calls"] == 3
-    assert [item["id"] for item in found["items"]] == ["sum", "capital", "poem"]
-    assert found["accuracy"]["all"]["size"] == 2  # the poem has no label
-    assert found["items"][2]["choice"] == [1]
-
-
 def test_rows_on_file_are_not_asked_again(typed, pairs, tmp_path):
     out = tmp_path / "judged.jsonl"
     with JudgeServer(fair) as server:
@@ -96,16 +83,6 @@ def test_prose_is_no_verdict(typed, pairs):
     assert all(item["values"] == [None, None] for item in found["items"])
     assert found["accuracy"]["valid"] is None
     assert len(server.prompts) == 3 * 2 * 2  # each order with one repair
-
-
-def test_a_server_that_is_down_ends_with_3_and_one_line(typed, pairs):
-    with JudgeServer(lambda prompt: None) as server:
-        done = typed("judge", pairs, "--model", server.model, "--retries", "0")
-    assert done.code == 3
-    assert done.err.splitlines()[-1].startswith("burnish: no item got a verdict; all 3 failed with")
-    assert "Traceback" not in done.err
-    assert "right  " not in done.out
-    assert "%" not in done.out
 
 
 def test_a_failure_of_the_connection_is_told_once_with_a_count(typed, pairs):
@@ -255,14 +232,6 @@ def test_an_oracle_is_rehearsed_and_failures_rest_on_no_label(typed, tmp_path):
     assert "repairs come on top, steps vary with the replies" in done.out
     assert "oracle  " not in done.out
     assert (found["forecast"]["calls"], found["oracle_share"]) == (1, 0)
-
-
-def test_a_probe_that_hears_nothing_finds_nothing(typed, pairs):
-    with JudgeServer(lambda prompt: "no verdict from me") as server:
-        done = typed("judge", "probe", pairs, "--model", server.model, "--edits", "none")
-    assert done.code == 3
-    assert "no bias found" not in done.out
-    assert "nothing could be measured" in done.out
 
 
 def test_an_in_process_model_judges(typed, pairs, tmp_path):

@@ -4,12 +4,8 @@ import json
 import shutil
 
 import pytest
-from rich.text import Text
 from stored_run import STEPS
 
-from burnish.cli.console import out
-from burnish.cli.drawing import parts_text, reward_tree
-from burnish.records import Evidence, Reward, Verdict
 from burnish.store import RunStore
 
 
@@ -62,10 +58,6 @@ def test_newest_run_when_none_is_named(typed, runs):
     assert "run 'grpo-xyz'" in typed("show", "--runs", runs).out
 
 
-def test_a_run_may_be_a_path(typed, runs):
-    assert "run 'grpo-abc'" in typed("show", runs / "grpo-abc").out
-
-
 def test_summary_as_json_parses(typed, runs):
     record = json.loads(typed("show", "grpo-abc", "--runs", runs, "--json").out)
     assert record["statuses"] == {"ok": 15, "timeout": 4}
@@ -93,16 +85,6 @@ def test_sample_shows_text_tokens_reward_tree_and_why(typed, runs):
     assert "numeric: read '9', expected 2 (oracle)" in shown
     assert "rewards of its group of 2: 1.000 0.100" in shown
     assert "reward 0.100 is below its group's mean 0.550." in shown
-
-
-def test_names_in_a_reward_steer_no_terminal(capsys):
-    evil = "a\x1b[2J\nb[/c]"
-    leaf = Reward(evil, 1.0, evidence=(Evidence(evil, "x"),), verdicts=(Verdict(evil, 1.0),))
-    out.print(reward_tree(Reward("total", 1.0, parts=(leaf,))))
-    out.print(Text(parts_text(Reward("total", 1.0, parts=(leaf,)))))
-    shown = capsys.readouterr().out
-    assert "\x1b" not in shown
-    assert shown.count("a\\x1b[2J\\nb[/c]") == 4
 
 
 def test_a_sample_without_a_reward_says_so(typed, runs):
