@@ -187,7 +187,6 @@ class Asking:
 
 def _write_pairs(asked: Asked, items: list[Item], out: Path) -> int:
     from burnish.bench.items import preference_rows
-    from burnish.tasks.rows import write_jsonl
 
     if asked.bench.kind != "choice":
         raise UserError(
@@ -196,21 +195,13 @@ def _write_pairs(asked: Asked, items: list[Item], out: Path) -> int:
         )
     rows = preference_rows(items)
     ties = sum(row["tie"] for row in rows)
-    write_jsonl(rows, out)
-    if asked.as_json:
-        emit_json({"pairs": len(rows), "ties": ties, "items": len(items), "file": str(out)})
-        return 0
-    say(f"wrote {out}: {len(rows)} pairs of {len(items)} items, {ties} of them ties")
-    say(
-        'task = { kind = "file", messages = "prompt", fields = { chosen = "chosen", rejected = '
-        '"rejected", tie = "tie", meta = "meta" } }'
-    )
-    return 0
+    told = f"{len(rows)} pairs of {len(items)} items, {ties} of them ties"
+    counts = {"pairs": len(rows), "ties": ties, "items": len(items)}
+    return _write_rows(asked, rows, out, counts, told, ("chosen", "rejected", "tie", "meta"))
 
 
 def _write_solutions(asked: Asked, items: list[Item], out: Path | None) -> int:
     from burnish.bench.items import solution_rows
-    from burnish.tasks.rows import write_jsonl
 
     if asked.bench.kind != "steps" or out is None:
         raise UserError(
@@ -221,15 +212,29 @@ def _write_solutions(asked: Asked, items: list[Item], out: Path | None) -> int:
     rows = solution_rows(items)
     wrong = sum(row["first_wrong"] is not None for row in rows)
     steps = sum(len(row["steps"]) for row in rows)
+    told = f"{len(rows)} solutions of {steps} steps, {wrong} of them with a wrong step"
+    counts = {"solutions": len(rows), "wrong": wrong, "steps": steps}
+    return _write_rows(asked, rows, out, counts, told, ("steps", "labels", "meta"))
+
+
+def _write_rows(
+    asked: Asked,
+    rows: list[dict[str, Any]],
+    out: Path,
+    counts: dict[str, int],
+    told: str,
+    fields: tuple[str, ...],
+) -> int:
+    """Write rows to train on, and say how a recipe reads them."""
+    from burnish.tasks.rows import write_jsonl
+
     write_jsonl(rows, out)
     if asked.as_json:
-        emit_json({"solutions": len(rows), "wrong": wrong, "steps": steps, "file": str(out)})
+        emit_json({**counts, "file": str(out)})
         return 0
-    say(f"wrote {out}: {len(rows)} solutions of {steps} steps, {wrong} of them with a wrong step")
-    say(
-        'task = { kind = "file", messages = "prompt", fields = { steps = "steps", labels = '
-        '"labels", meta = "meta" } }'
-    )
+    say(f"wrote {out}: {told}")
+    named = ", ".join(f'{one} = "{one}"' for one in fields)
+    say(f'task = {{ kind = "file", messages = "prompt", fields = {{ {named} }} }}')
     return 0
 
 
