@@ -168,7 +168,9 @@ def _own_task(run: Path | None, words: list[str], rewards: Any) -> Any:
     from burnish.config.given import Given, Origin, override
 
     if run is None:
-        return None  # refused with what is expected
+        raise UserError(
+            "task: got None; expected a recipe, a file of rows with --reward, or a benchmark"
+        )
     changes = Given({}, Origin("command line"))
     for word in words:
         override(changes, word)
