@@ -22,13 +22,6 @@ def test_a_reward_is_scored_with_its_evidence():
     assert repr(found).splitlines() == [
         "prompt: Where?", "answer: here", "cites 0.5", "  quote: here in there",
     ]  # fmt: skip
-    assert "here in there" in found._repr_html_()
-
-
-def test_what_is_shown_is_text_and_never_markup():
-    shown = burnish.score(lambda text: 1.0, "<b>", "<script>x</script>")._repr_html_()
-    assert "<script>" not in shown
-    assert "&lt;script&gt;" in shown
 
 
 def test_a_reward_that_cannot_judge_has_no_number():
@@ -62,7 +55,6 @@ def test_a_judge_explains_itself():
     )
     found = burnish.judge("What is 3 + 4?", "7", "8", model=model)
     assert (found.best, found.values) == ((0,), (1.0, -1.0))
-    assert "Seven." in found._repr_html_()
 
 
 def test_a_judge_without_a_verdict_gives_no_number():
@@ -78,7 +70,6 @@ def test_answers_are_generated_in_order():
     assert found.prompts == ("a", "a", "b", "b")
     assert burnish.generate(lm, "b").texts == ["2"]
     assert burnish.generate(lm, [{"role": "user", "content": "a"}]).texts == ["1"]
-    assert "<td>1</td>" in found._repr_html_()
 
 
 def test_a_model_is_evaluated_on_every_row():
@@ -89,7 +80,6 @@ def test_a_model_is_evaluated_on_every_row():
     low, high = found.interval or (1.0, 0.0)
     assert low < 0.75 < high
     assert "0.750" in repr(found)
-    assert "Say 3." in found._repr_html_()
 
 
 def test_runs_are_evaluated_and_compared(tmp_path, monkeypatch):
@@ -106,7 +96,6 @@ def test_runs_are_evaluated_and_compared(tmp_path, monkeypatch):
     assert both.difference is not None
     assert both.settings == {"run.seed": (1, 2)}
     assert both.verdict in repr(both)
-    assert "run.seed" in both._repr_html_()
     three = burnish.train("tiny", "task.level=2", seed=1, **small)
     table = burnish.compare(one, two.name, three.folder)
     assert [[run.seed for run in group.runs] for group in table.groups] == [[1, 2], [1]]
@@ -146,23 +135,15 @@ def test_a_run_with_a_reward_of_another_process_is_evaluated_with_the_reward_giv
     ("call", "message"),
     [
         (lambda: burnish.score("numeric", "x", "7"), "reward 'numeric' needs 'answer'"),
-        (lambda: burnish.score("nmeric", "x", "7"), "Did you mean 'numeric'?"),
         (lambda: burnish.score("numeric", 5, "7", answer=1), "prompt: got 5, expected a text"),
-        (lambda: burnish.score(len, "x", [3]), "response: got 3, expected a text"),
         (lambda: burnish.score({"kind": "numeric", "wight": 1}, "x", "7"), "reward.weight"),
         (lambda: burnish.judge("x", model="tiny"), "responses: got (), expected at least one"),
         (lambda: burnish.judge("x", "a", "b", model=3), "model: got int; expected smollm2, tiny"),
         (lambda: burnish.generate("tiny", []), "prompts: got [], expected a text, a list"),
-        (
-            lambda: burnish.generate("tiny", "x", n=0),
-            "n: got 0, expected a whole number of at least 1",
-        ),
-        (lambda: burnish.generate("tiny", "x", temperature=float("nan")), "temperature: got nan"),
         (lambda: burnish.generate("tiny", "x", tempratur=1), "expected n, temperature, top_k"),
         (lambda: burnish.generate("no-such", "x"), "there is no model 'no-such'"),
         (lambda: burnish.evaluate("tiny"), "task: got None; expected a recipe"),
         (lambda: burnish.evaluate("tiny", [{"prompt": "x"}]), "rewards: got None beside data"),
-        (lambda: burnish.compare("a", "b"), "no run 'a'"),
         (lambda: burnish.load_run("a"), "no run 'a'"),
     ],
 )

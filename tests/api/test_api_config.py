@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -55,7 +53,6 @@ def test_a_config_prints_its_origins():
     assert "samples = 8  # " in text
     assert "grpo.toml:" in text
     assert "warmup_steps = 0  # default" in text
-    assert "steps = 60" in burnish.Config.load("grpo")._repr_html_()
 
 
 def test_a_config_built_of_typed_parts_is_checked():
@@ -69,18 +66,13 @@ def test_a_config_built_of_typed_parts_is_checked():
     ("settings", "message"),
     [
         ({"stpes": 3}, "Python, 'stpes=3': unknown key 'stpes'. Did you mean 'steps'?"),
-        ({"learning_rate": 1.0}, "Did you mean 'optimiser.learning_rate'"),
         ({"steps": float("nan")}, "steps is nan; expected a whole number of at least 1"),
-        ({"optimiser": {"learning_rate": float("nan")}}, "learning_rate is nan; expected a number"),
         ({"rewards": ["nmeric"]}, "Did you mean 'numeric'?"),
         ({"rewards": [3]}, "rewards: got 3, expected a function"),
-        ({"rewards": []}, "rewards: got none, expected at least one"),
-        ({"data": []}, "data: got no rows; expected at least one"),
         ({"data": [1]}, "data: row 0 is int; expected a dict"),
         ({"data": 5}, "data: got int; expected a list of dicts"),
         ({"data": {"train": ROWS}}, "Choose a split: data=dataset['train']"),
         ({"data": [{"text": "x"}]}, "no column holds the prompt; it has text. Name it: columns="),
-        ({"data": [{"prompt": object()}]}, "row 0 cannot be written as JSON"),
         ({"data": "arithmetik"}, "Did you mean 'arithmetic'?"),
         ({"columns": {"prompt": "x"}}, "columns is given without data"),
         ({"data": "arithmetic", "held_out": 0.5}, "columns and held_out belong to rows or a file"),
@@ -207,21 +199,6 @@ def test_a_function_that_collects_stays_the_same():
     collects("x")
     counting("x")
     assert [code_digest(collects), code_digest(counting)] == before
-
-
-def test_a_digest_is_the_same_in_another_process():
-    text = (
-        "def f(text):\n    return 'x' in text or text in {'a', 'b', 'c'}\n"
-        "class C:\n    def __call__(self, text):\n        return sorted([len(text)])\n"
-        "from burnish.memory import code_digest\n"
-        "print(code_digest(f), code_digest(C()), code_digest(lambda t: [c for c in t]))"
-    )
-    said = {
-        subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True,
-                       env={"PYTHONHASHSEED": str(seed)}).stdout
-        for seed in (1, 2)
-    }  # fmt: skip
-    assert len(said) == 1
 
 
 def test_what_is_not_in_this_process_says_so():

@@ -36,24 +36,6 @@ def test_generate_shows_an_image_with_every_prompt(typed, here, model):
     assert len({row["response"] for row in rows}) > 1
 
 
-def test_what_is_no_image_is_named(typed, here, model):
-    (here / "note.txt").write_text("hello")
-    (here / "cut.png").write_bytes((here / "red.png").read_bytes()[:60])
-    lines = {
-        "note.txt": "no image or sound",
-        "gone.png": "does not exist",
-        "cut.png": "cut off or damaged",
-    }
-    for name, line in lines.items():
-        done = typed("generate", model, "What?", "--attach", name)
-        assert done.code == 2
-        assert name in done.err
-        assert line in " ".join(done.err.split())
-    text = typed("generate", "tiny", "What?", "--attach", "red.png")
-    assert text.code == 2
-    assert "reads text only" in " ".join(text.err.split())
-
-
 def test_chat_attaches_to_the_next_message(typed, here, model, monkeypatch):
     lines = "/attach blue.png\nWhat?\nAnd?\n/save talk.jsonl\n"
     monkeypatch.setattr(sys, "stdin", io.StringIO(lines))

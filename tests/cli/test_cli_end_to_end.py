@@ -9,7 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from burnish.cli.entry import run
 from burnish.store import RunStore, list_runs
 
 RECIPE = """
@@ -86,13 +85,3 @@ def test_a_run_is_interrupted_continued_and_looked_at(typed, tmp_path, monkeypat
     assert "tokens    template 19, prompt " in shown
     assert "useful groups" in typed("show", run.folder, "--step", 30).out
     assert "finished" in typed("runs", "--runs", tmp_path / "runs").out
-
-
-def test_a_finished_run_is_not_mistaken_for_one_with_other_settings(tmp_path, capsys):
-    words = ["train", "tiny", "run.name=mine", f"run.folder={tmp_path}", "--quiet"]
-    small = ["evaluation.prompts=0", "rollout.prompts=2", "rollout.samples=2"]
-    assert run([*words, *small, "steps=1"]) == 0
-    assert run([*words, *small, "steps=1"]) == 0
-    assert run([*words, *small, "steps=3"]) == 2
-    said = capsys.readouterr().err
-    assert "run 'mine' is finished and had another config (steps: 1 -> 3)" in said

@@ -55,19 +55,6 @@ def test_pairs_are_judged_in_both_orders_and_explained(typed, pairs):
     assert not any("SECRET" in prompt for prompt in server.prompts)
 
 
-def test_options_may_stand_before_the_file(typed, pairs):
-    with JudgeServer(fair) as server:
-        done = typed("judge", "--model", server.model, "--one-order", pairs, "--json")
-    assert done.code == 0, done.err
-    assert len(server.prompts) == 3
-    found = json.loads(done.out)
-    assert found["statuses"] == {"ok": 3}
-    assert found["forecast"]["calls"] == 3
-    assert [item["id"] for item in found["items"]] == ["sum", "capital", "poem"]
-    assert found["accuracy"]["all"]["size"] == 2  # the poem has no label
-    assert found["items"][2]["choice"] == [1]
-
-
 def test_rows_on_file_are_not_asked_again(typed, pairs, tmp_path):
     out = tmp_path / "judged.jsonl"
     with JudgeServer(fair) as server:
@@ -96,16 +83,6 @@ def test_prose_is_no_verdict(typed, pairs):
     assert all(item["values"] == [None, None] for item in found["items"])
     assert found["accuracy"]["valid"] is None
     assert len(server.prompts) == 3 * 2 * 2  # each order with one repair
-
-
-def test_a_server_that_is_down_ends_with_3_and_one_line(typed, pairs):
-    with JudgeServer(lambda prompt: None) as server:
-        done = typed("judge", pairs, "--model", server.model, "--retries", "0")
-    assert done.code == 3
-    assert done.err.splitlines()[-1].startswith("burnish: no item got a verdict; all 3 failed with")
-    assert "Traceback" not in done.err
-    assert "right  " not in done.out
-    assert "%" not in done.out
 
 
 def test_a_failure_of_the_connection_is_told_once_with_a_count(typed, pairs):
@@ -257,14 +234,6 @@ def test_an_oracle_is_rehearsed_and_failures_rest_on_no_label(typed, tmp_path):
     assert (found["forecast"]["calls"], found["oracle_share"]) == (1, 0)
 
 
-def test_a_probe_that_hears_nothing_finds_nothing(typed, pairs):
-    with JudgeServer(lambda prompt: "no verdict from me") as server:
-        done = typed("judge", "probe", pairs, "--model", server.model, "--edits", "none")
-    assert done.code == 3
-    assert "no bias found" not in done.out
-    assert "nothing could be measured" in done.out
-
-
 def test_an_in_process_model_judges(typed, pairs, tmp_path):
     """The tiny model with room for the prompt: it says nothing readable, and gets no number."""
     from burnish.lm.new_model import tiny_model
@@ -399,36 +368,15 @@ def test_an_anchor_makes_a_pair_judge_score_single_responses(typed, tmp_path):
 
 @pytest.mark.parametrize(
     "body",
-    [
-        b"<!doctype html><title>Sign in</title>", b"", b"[]",
-        b'{"error": {"message": "model is loading"}}', b'{"model": "scripted", "choices": []}',
-    ],
-    ids=["page", "empty", "list", "error", "no-choices"],
-)  # fmt: skip
+    [b"<!doctype html><title>Sign in</title>", b'{"model": "scripted", "choices": []}'],
+    ids=["page", "no-choices"],
+)
 def test_a_reply_that_no_model_wrote_is_trouble_outside(typed, pairs, monkeypatch, body):
     """It is tried again, and where nothing else comes the command fails."""
     monkeypatch.setattr("burnish.lm.request_pool.backoff_s", lambda *_, **__: 0.0)
     with JudgeServer(lambda _: body) as server:
-        done = typed("judge", pairs, "--model", server.model, "--one-order")
-    assert done.code == 3
-    assert "no item got a verdict" in done.err
-    assert len(server.prompts) > 3
-    with JudgeServer(lambda _: body) as server:
         done = typed("judge", pairs, "--model", server.model, "--one-order", "--json")
     assert json.loads(done.out)["statuses"] == {"infra_error": 3}
-
-
-def test_a_page_that_passes_is_overcome(typed, pairs, monkeypatch):
-    monkeypatch.setattr("burnish.lm.request_pool.backoff_s", lambda *_, **__: 0.0)
-    seen: list[str] = []
-
-    def first_a_page(prompt: str) -> str | bytes:
-        seen.append(prompt)
-        return b"<html>busy</html>" if seen.count(prompt) == 1 else fair(prompt)
-
-    with JudgeServer(first_a_page) as server:
-        done = typed("judge", pairs, "--model", server.model, "--one-order", "--json")
-    assert (done.code, json.loads(done.out)["statuses"]) == (0, {"ok": 3})
 
 
 def test_a_reply_cannot_steer_the_terminal(typed, pairs):

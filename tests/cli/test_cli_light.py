@@ -97,31 +97,6 @@ def test_no_torch_is_needed(place, light_commands):
     assert out
 
 
-def test_training_without_torch_says_what_to_install(tmp_path):
-    done = without_torch("train", "tiny", "--runs", tmp_path)
-    assert done.returncode == 2
-    assert done.stderr == (
-        "burnish: training needs the package 'torch', which is not installed. "
-        "Install it: pip install 'burnish[torch]'\n"
-    )
-
-
-def test_a_sweep_without_torch_starts_no_run(tmp_path):
-    done = without_torch("sweep", "tiny", "steps=1,2", "--runs", tmp_path)
-    assert done.returncode == 2
-    assert "training needs the package 'torch', which is not installed" in done.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_judge_in_this_process_without_torch_names_what_to_install(tmp_path):
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text('{"prompt": "p", "response": "r"}\n')
-    done = without_torch("judge", rows, "--model", "tiny")
-    assert done.returncode == 2
-    assert "model 'tiny' needs 'torch', which is not installed" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 def test_try_without_torch_shows_all_but_the_loss():
     pytest.importorskip("tokenizers", reason="the tiny model's tokens")
     done = without_torch("try", "tiny")
@@ -156,8 +131,24 @@ def test_a_reader_that_leaves_early_is_no_error(runs, tmp_path, words, code):
     assert (done.stdout, done.stderr) == (f"{code}\n", "")
 
 
-def test_search_names_what_it_needs(tmp_path):
-    (tmp_path / "a.txt").write_text("lamp")
-    done = without_torch("search", tmp_path, "lamp")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            "train tiny --runs {folder}",
+            "training needs the package 'torch', which is not installed",
+        ),
+        ("sweep tiny steps=1,2 --runs {folder}", "training needs the package 'torch'"),
+        ("judge {rows} --model tiny", "model 'tiny' needs 'torch', which is not installed"),
+        ("search {rows} lamp", "searches need the package 'numpy', which is not installed"),
+    ],
+)
+def test_a_command_names_what_it_needs_and_starts_nothing(tmp_path, words, said):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"prompt": "p", "response": "r"}\n')
+    typed = words.format(folder=tmp_path / "runs", rows=rows)
+    done = without_torch(*typed.split())
     assert done.returncode == 2
-    assert "searches need the package 'numpy', which is not installed" in done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == [rows]

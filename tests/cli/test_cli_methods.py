@@ -56,17 +56,6 @@ def test_a_page_teaches_every_shipped_method(typed, name):
     assert "…" not in shown  # a wide cell of a table is folded, never cut
 
 
-def test_a_trial_is_printed_only_where_it_runs():
-    known = all_recipes()
-    trials = {name: read_card(known[name]).trial for name in known}
-    assert trials["grpo"] == "burnish train grpo model=tiny steps=3"
-    assert trials["diffusion_words"] == "burnish train diffusion_words model=diffusion:tiny steps=3"
-    assert trials["visual"] == "burnish train visual model=visual:tiny steps=3"
-    assert trials["pretrain"] == "burnish train pretrain steps=3"
-    assert [name for name, trial in trials.items() if not trial] == ["policyalign", "speech"]
-    assert "no trial" not in read_card(known["policyalign"]).description
-
-
 def test_methods_as_json(typed, folder):
     rows = [json.loads(line) for line in typed("methods", "--json").out.splitlines()]
     assert rows[0]["differs"] == {}

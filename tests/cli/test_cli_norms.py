@@ -22,14 +22,12 @@ def tiny(tmp_path_factory):
     return tiny_model(tmp_path_factory.mktemp("tiny"))
 
 
-def test_a_model_is_measured_layer_by_layer(capsys, tiny, tmp_path):
-    pytest.importorskip("matplotlib")
-    code, out, _ = said(capsys, "norms", tiny, "Hello there", "--out", tmp_path / "n.png")
+def test_a_model_is_measured_layer_by_layer(capsys, tiny):
+    code, out, _ = said(capsys, "norms", tiny, "Hello there")
     assert code == 0
     assert "11 tokens" in out
     assert "layer 2" in out
     assert "times as long as what the model reads" in out
-    assert (tmp_path / "n.png").stat().st_size > 1000
     code, out, _ = said(capsys, "norms", tiny, "Hello there", "--json")
     found = json.loads(out)
     assert found["tokens"] == 11
@@ -55,7 +53,7 @@ def test_the_built_in_decoder_and_transformers_agree(capsys, tiny, tmp_path):
 
 def test_an_empty_file_is_not_taken_for_the_shipped_text(capsys, tiny, tmp_path):
     (tmp_path / "empty.txt").write_text("")
-    code, _, err = said(capsys, "norms", tiny, "--file", tmp_path / "empty.txt")
+    code, _, err = said(capsys, "norms", tiny, tmp_path / "empty.txt")
     assert code == 2
     assert "nothing to read" in err
 
@@ -72,9 +70,8 @@ def test_weights_that_are_no_numbers_are_refused_by_name(capsys, tmp_path):
 
 def test_a_file_in_the_place_of_words_is_read(capsys, tiny, tmp_path):
     (tmp_path / "words.txt").write_text("Hello there, all of you")
-    by_name = said(capsys, "norms", tiny, tmp_path / "words.txt", "--json")[1]
-    by_option = said(capsys, "norms", tiny, "--file", tmp_path / "words.txt", "--json")[1]
-    assert json.loads(by_name)["tokens"] == json.loads(by_option)["tokens"] == 23
+    found = json.loads(said(capsys, "norms", tiny, tmp_path / "words.txt", "--json")[1])
+    assert found["tokens"] == 23
     code, _, err = said(capsys, "norms", tiny, tmp_path)
     assert code
     assert "cannot be read" in err

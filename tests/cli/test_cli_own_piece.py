@@ -83,14 +83,6 @@ def test_a_run_without_a_finished_step_is_reset(typed, mine):
         assert store.steps() == [0, 1]
 
 
-def test_a_new_beginning_is_an_event_in_json(typed, mine):
-    typed("train", "small.toml", "--json")
-    mine.write_text(FIXED)
-    first = json.loads(typed("train", "small.toml", "--json").out.splitlines()[0])
-    assert first["event"] == "reset"
-    assert first["began"] == "with other contents of my.py"
-
-
 def test_a_done_warm_start_is_not_thrown_away(typed, mine):
     typed("train", "small.toml")
     (only_run() / "stages").mkdir()
@@ -123,15 +115,6 @@ def test_again_leaves_an_unfinished_run_that_began_with_something_else(typed, mi
     assert typed("train", "small.toml", "--again", "--quiet").code == 0
     assert status(first) is RunStatus.STOPPED
     assert status(first.with_name(f"{first.name}-2")) is RunStatus.FINISHED
-
-
-def test_again_also_helps_a_named_run_with_other_settings(typed, mine):
-    typed("train", "small.toml", "run.name=mine")
-    mine.write_text(FIXED)
-    words = ("train", "small.toml", "run.name=mine", "rollout.samples=3", "--again", "--quiet")
-    assert typed(*words).code == 0
-    assert status(Path("runs/mine")) is RunStatus.STOPPED
-    assert status(Path("runs/mine-2")) is RunStatus.FINISHED
 
 
 def test_finished_steps_are_never_reset(typed, mine):

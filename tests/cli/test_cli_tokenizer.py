@@ -13,7 +13,7 @@ def test_a_tokenizer_is_trained_and_never_overwritten(typed, tmp_path):
     assert found["bytes_per_token"] > 1.5
     again = typed("tokenizer", "train", text, "--out", out)
     assert again.code == 2
-    assert "tok is there already; name a new folder with --out" in again.err
+    assert "tok is there already and not empty; expected a new folder" in again.err
 
 
 def test_a_text_without_pairs_to_join_is_said(typed, tmp_path):

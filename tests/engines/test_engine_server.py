@@ -363,10 +363,10 @@ def test_words_are_a_recipe_a_scorer_or_a_function(tmp_path, monkeypatch):
     assert scorer_of([f"{file}:short"]).name == "short"
     assert scorer_of(["mine:short"]).name == "short"
     for words, told in (
-        (["mine.py:scorrer"], "Did you mean 'scorer'"),
-        (["mine.py:number"], "a int; expected a Scorer"),
+        (["mine.py:scorrer"], "has no function 'scorrer'"),
+        (["mine.py:number"], "which is no function"),
         (["min.py:x"], "Did you mean 'mine.py'"),
-        (["mine.py"], "'mine.py' names a file but no function; expected mine.py:NAME"),
+        (["mine.py"], "'mine.py' names no function"),
         (["nowhere.at_all:x"], "cannot be imported"),
         (["mine.py:scorer", "steps=2"], "settings belong to a recipe"),
     ):

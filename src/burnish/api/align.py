@@ -16,7 +16,6 @@ from burnish.api.run import Run
 from burnish.arguments import as_path
 from burnish.errors import UserError, python_words
 from burnish.store.manifest import is_ours, newest_weights
-from burnish.texts import shown_path
 
 if TYPE_CHECKING:
     from burnish.api.align_steps import Aligned, Score, Teacher
@@ -102,11 +101,7 @@ def align(
 
 
 def _digest(name: str, given: str | Path) -> str:
-    path = as_path(name, given, "a file")
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise UserError(f"{shown_path(path)}: cannot read it: {error.strerror}.") from None
+    return hashlib.sha256(as_path(name, given, "a file").read_bytes()).hexdigest()
 
 
 def _weights_of(model: str | Path | Run) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -109,10 +108,6 @@ class Judgement:
         reasons = [a.reward.reason for a in self.answers if a.value is None and a.reward.reason]
         why = f"; {reasons[0]}" if reasons else ""
         return f"<{self.judge}: {best}; values {shown}{why}>"
-
-    def _repr_html_(self) -> str:
-        inner = "".join(f"<li>{answer._repr_html_()}</li>" for answer in self.answers)
-        return f"<b>{html.escape(repr(self)[1:-1])}</b><ol start='0'>{inner}</ol>"
 
 
 @public

@@ -103,8 +103,3 @@ class Config(schema.Config, frozen=True, dict=True):
     def __repr__(self) -> str:
         kind = self.train.__struct_config__.tag
         return f"<burnish config {self.asked.recipe.stem}: {kind}, {self.steps} steps>"
-
-    def _repr_html_(self) -> str:
-        import html
-
-        return f"<pre>{html.escape(self.toml())}</pre>"

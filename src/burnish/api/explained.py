@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import html
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from burnish.records import Reward
@@ -49,17 +48,6 @@ class Explained:
         head = [f"prompt: {_short(self.prompt)}", f"answer: {_short(self.response)}"]
         return "\n".join([*head, *("  " * depth + text for depth, text in lines(self.reward))])
 
-    def _repr_html_(self) -> str:
-        rows = "".join(
-            f'<div style="margin-left:{depth * 1.5}em">{html.escape(text)}</div>'
-            for depth, text in lines(self.reward)
-        )
-        prompt, answer = html.escape(safe(self.prompt)), html.escape(safe(self.response))
-        return (
-            f'<div style="font-family:monospace;white-space:pre-wrap"><div><b>prompt</b> {prompt}</div>'
-            f"<div><b>answer</b> {answer}</div>{rows}</div>"
-        )
-
 
 def lines(reward: Reward, depth: int = 0) -> Iterator[tuple[int, str]]:
     """A reward's tree as lines with their depth."""
@@ -82,13 +70,3 @@ def lines(reward: Reward, depth: int = 0) -> Iterator[tuple[int, str]]:
 def _short(text: str) -> str:
     line = " ".join(safe(text).split())
     return line if len(line) <= CUT else f"{line[:CUT]}..."
-
-
-def html_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Rows for a notebook; every cell is text."""
-
-    def line(cells: Sequence[object], tag: str) -> str:
-        return "".join(f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in cells)
-
-    lines = [line(titles, "th"), *(line(row, "td") for row in rows)]
-    return f"<table>{''.join(f'<tr>{one}</tr>' for one in lines)}</table>"

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from burnish.api.ask import as_messages
 from burnish.api.config import Config
-from burnish.api.explained import Explained, html_table
+from burnish.api.explained import Explained
 from burnish.api.models import continues_text, opened, text_ids, wait_for
 from burnish.api.run import A_RUN, Run, load_run
 from burnish.api.settings import as_settings
@@ -32,10 +31,13 @@ from burnish.config.recipes import Asked, all_recipes, change, resolve
 from burnish.errors import UserError
 from burnish.lm.base import Completion, Prompt, Sampling
 from burnish.records import Message
+from burnish.rewards.combine import Weighted
 from burnish.rewards.config import build_all
 from burnish.rewards.scorer import bind_check, gather
+from burnish.rollouts.base import Rollout
 from burnish.seeds import derive
 from burnish.store import RunStore
+from burnish.tasks.base import TaskSet
 from burnish.tasks.config import build as build_tasks
 
 # --- sample a model
@@ -78,11 +80,6 @@ class Generated:
     def __repr__(self) -> str:
         pairs = zip(self.prompts, self.texts, strict=True)
         return "\n".join(f"{prompt!r:.70} -> {text!r:.200}" for prompt, text in pairs)
-
-    def _repr_html_(self) -> str:
-        rows = zip(self.prompts, self.completions, strict=True)
-        cells = ((prompt, one.text, one.finish.value) for prompt, one in rows)
-        return html_table(("prompt", "answer", "finish"), cells)
 
 
 @public
@@ -223,14 +220,6 @@ class Evaluated:
         text = str(self.evaluation.score or "no value")
         return f"<{self.model} on {self.task}: {text}; {scored} of {len(marks)} scored>"
 
-    def _repr_html_(self) -> str:
-        rows = (
-            (one.prompt, one.response, "" if one.value is None else f"{one.value:g}", one.status)
-            for one in self.answers[:20]
-        )
-        table = html_table(("prompt", "answer", "value", "status"), rows)
-        return f"<b>{html.escape(repr(self)[1:-1])}</b>{table}"
-
 
 @public
 def evaluate(
@@ -256,30 +245,52 @@ def evaluate(
     0.0
     """
     asked, is_whole = asked_tasks(model, task, rewards, columns)
-    config = asked.resolved.value
-    tasks = build_tasks(config.task, config.run.seed, asked.root)
-    chosen = tasks.sample(prompts) if is_whole else tasks.held_out(prompts)
-    scorer = build_all(config.rewards, base=asked.root)
-    names = [one.name for one in scorer.children]
-    part = as_word("part", part, names) if part != "" else config.evaluation.part
-    bind_check(scorer, tasks.fields)
-    limit = max_tokens or config.evaluation.max_tokens or config.rollout.budget
+    test = EvaluationSetup.of(asked, part, max_tokens)
+    chosen = test.tasks.sample(prompts) if is_whole else test.tasks.held_out(prompts)
 
     async def work() -> Evaluated:
         async with opened(model) as lm:
             found = await evaluate_tasks(
                 lm,
                 chosen,
-                scorer,
-                Sampling(temperature=0.0, max_tokens=limit, stop=config.rollout.stop),
-                part=part,
-                deadline_s=config.rollout.score_timeout_s,
-                rollout=config.rollout.build_evaluation(asked.root),
+                test.scorer,
+                test.sampling,
+                part=test.part,
+                deadline_s=test.deadline_s,
+                rollout=test.rollout,
             )
         answers = [Explained(i.task.prompt, i.trajectory.text, i.reward) for i in found.items]
-        return Evaluated(lm.name, tasks.name, found, tuple(answers))
+        return Evaluated(lm.name, test.tasks.name, found, tuple(answers))
 
     return wait_for(work)
+
+
+class EvaluationSetup(NamedTuple):
+    """Tasks of a config, how they are played, and what scores the answers."""
+
+    tasks: TaskSet
+    scorer: Weighted
+    part: str
+    """The reward that is the score; empty for the total."""
+    sampling: Sampling
+    """Greedy."""
+    rollout: Rollout
+    deadline_s: float
+
+    @classmethod
+    def of(cls, asked: Asked, part: str = "", max_tokens: int | None = None) -> EvaluationSetup:
+        """That of a config; `part` and `max_tokens` are the config's own where not given."""
+        config = asked.resolved.value
+        tasks = build_tasks(config.task, config.run.seed, asked.root)
+        scorer = build_all(config.rewards, base=asked.root)
+        if part != "":
+            as_word("part", part, [one.name for one in scorer.children])
+        bind_check(scorer, tasks.fields)
+        limit = max_tokens or config.evaluation.max_tokens or config.rollout.budget
+        sampling = Sampling(temperature=0.0, max_tokens=limit, stop=config.rollout.stop)
+        rollout = config.rollout.build_evaluation(asked.root)
+        chosen = part or config.evaluation.part
+        return cls(tasks, scorer, chosen, sampling, rollout, config.rollout.score_timeout_s)
 
 
 def asked_tasks(
@@ -348,13 +359,6 @@ class Compared:
 
     def __repr__(self) -> str:
         return f"<{self.comparison.a.folder.name} (A), {self.comparison.b.folder.name} (B): {self.verdict}>"
-
-    def _repr_html_(self) -> str:
-        rows = ((key, a, b) for key, (a, b) in self.settings.items())
-        names = (self.comparison.a.folder.name, self.comparison.b.folder.name)
-        notes = "".join(f"<li>{html.escape(note)}</li>" for note in self.comparison.notes)
-        table = html_table(("setting", *names), rows)
-        return f"<b>{html.escape(self.verdict)}</b>{table}<ul>{notes}</ul>"
 
 
 @overload

@@ -19,18 +19,14 @@ from burnish.agents.prompt import (
     optimise,
     prompt_report,
 )
-from burnish.api.measure import asked_tasks
+from burnish.api.measure import EvaluationSetup, asked_tasks
 from burnish.api.models import open_model, opened, wait_for
-from burnish.arguments import as_word
 from burnish.boundary import PositiveInt, Seed, public
 from burnish.errors import UserError
-from burnish.lm.base import LM, Sampling
+from burnish.lm.base import LM
 from burnish.records import Task
-from burnish.rewards.config import build_all
-from burnish.rewards.scorer import bind_check
 from burnish.store.durable import write_file
 from burnish.tasks.base import TaskSet, content_key
-from burnish.tasks.config import build as build_tasks
 from burnish.texts import counted
 
 EXAMPLES = "examples"
@@ -76,18 +72,11 @@ def optimise_prompt(
     """
     sizes = (shown, trial, confirm)
     asked, is_whole = asked_tasks(model, task, rewards, columns)
-    config = asked.resolved.value
-    tasks = build_tasks(config.task, config.run.seed, asked.root)
-    scorer = build_all(config.rewards, base=asked.root)
-    names = [one.name for one in scorer.children]
-    chosen = as_word("part", part, names) if part != "" else config.evaluation.part
-    bind_check(scorer, tasks.fields)
-    most = max_tokens or config.evaluation.max_tokens or config.rollout.budget
-    sampling = Sampling(temperature=0.0, max_tokens=most, stop=config.rollout.stop)
+    test = EvaluationSetup.of(asked, part, max_tokens)
     settings = PromptSettings(
-        rounds=rounds, candidates=candidates, alpha=alpha, seed=seed, sampling=sampling
+        rounds=rounds, candidates=candidates, alpha=alpha, seed=seed, sampling=test.sampling
     )
-    slices = slices_of(tasks, *sizes, has_held_out=not is_whole)
+    slices = slices_of(test.tasks, *sizes, has_held_out=not is_whole)
     shrunk = shrunk_slices(slices, sizes)
     if shrunk and tell is not None:
         tell(shrunk)
@@ -97,12 +86,12 @@ def optimise_prompt(
             return await optimise(
                 lm,
                 slices,
-                scorer,
+                test.scorer,
                 _proposer(proposer, lm),
                 settings,
                 prompt=prompt,
-                rollout=config.rollout.build_evaluation(asked.root),
-                part=chosen,
+                rollout=test.rollout,
+                part=test.part,
                 journal=None if out is None else beside(out, ".journal.jsonl"),
                 tell=tell,
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,7 @@ from burnish.store.frames import Form, RunFrames, find_run
 from burnish.store.manifest import newest_weights
 from burnish.store.run import DATA
 from burnish.store.sample_name import EXAMPLES
-from burnish.texts import counted, shown_path
+from burnish.texts import counted
 from burnish.view.curves import curves_of, draw_figure
 
 if TYPE_CHECKING:
@@ -177,25 +176,6 @@ class Run(RunFrames):
         steps = counted(summary.steps, "step")
         return f"<burnish run {self.name}: {summary.status.value}{why}, {steps}{_scores(summary)}>"
 
-    def _repr_html_(self) -> str:
-        summary = self.summary
-        cells = {
-            "status": summary.status.value,
-            "steps": str(summary.steps),
-            "answers": ", ".join(f"{count} {split}" for split, count in summary.samples.items()),
-            "held out": _scores(summary).removeprefix(", held out "),
-            "reason": summary.end.reason,
-            "folder": str(shown_path(self.folder)),
-        }
-        rows = "".join(
-            f"<tr><th style='text-align:left'>{key}</th><td>{html.escape(text)}</td></tr>"
-            for key, text in cells.items()
-            if text
-        )
-        with RunStore.open(self.folder, read_only=True) as store:
-            curve = curves_of(store).reward
-        return f"<b>{html.escape(self.name)}</b><table>{rows}</table>{sparkline(curve)}"
-
 
 @public
 def load_run(reference: str | Path, runs: str | Path = "runs") -> Run:
@@ -217,24 +197,6 @@ def load_runs(folder: str | Path = "runs", form: Form = "pandas") -> Any:
     from burnish.store.frames import load_runs as table
 
     return table(Path(folder), form)
-
-
-def sparkline(points: list[tuple[float, float]], width: int = 320, height: int = 48) -> str:
-    """A curve as a small picture for a notebook; empty for fewer than two points."""
-    if len(points) < 2:
-        return ""
-    low, high = min(y for _, y in points), max(y for _, y in points)
-    first, last = points[0][0], points[-1][0]
-    span, reach = (high - low) or 1.0, (last - first) or 1.0
-    dots = " ".join(
-        f"{(x - first) / reach * (width - 4) + 2:.1f},{(high - y) / span * (height - 4) + 2:.1f}"
-        for x, y in points
-    )
-    return (
-        f'<svg width="{width}" height="{height}" role="img"><title>reward from step {first:g} to '
-        f'{last:g}: {low:.4g} to {high:.4g}</title><polyline points="{dots}" fill="none" '
-        'stroke="#1b6ca8" stroke-width="1.5"/></svg>'
-    )
 
 
 def _scores(summary: RunSummary) -> str:

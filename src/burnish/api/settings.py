@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from msgspec import Struct
 from msgspec.structs import fields
@@ -138,7 +138,7 @@ def _row(row: Any, number: int, what: str) -> dict[str, Any]:
     }
     # A chat that ends with an answer is its prompt and a demonstration; in place.
     for name in CHATS:
-        turns: Any = plain.get(name)
+        turns = plain.get(name)
         if (
             _is_chat(turns)
             and turns[-1].get("role") == "assistant"
@@ -146,12 +146,13 @@ def _row(row: Any, number: int, what: str) -> dict[str, Any]:
         ):
             plain[name], plain["demonstration"] = list(turns[:-1]), turns[-1].get("content")
     for name in ("chosen", "rejected", *ANSWERS):
-        if _is_chat(plain.get(name)) and len(plain[name]) == 1:
-            plain[name] = plain[name][0].get("content")
+        turns = plain.get(name)
+        if _is_chat(turns) and len(turns) == 1:
+            plain[name] = turns[0].get("content")
     return plain
 
 
-def _is_chat(value: Any) -> bool:
+def _is_chat(value: object) -> TypeGuard[Sequence[Mapping[str, Any]]]:
     return (
         isinstance(value, list | tuple)
         and bool(value)

@@ -175,7 +175,7 @@ def read_rows(data: str, loaded: LoadedModel, count: int, field: str = "") -> li
     """Rows of a recipe's training tasks or text, or of a file: `input_ids` and `prompt_length`, or `prompt` (or
     `messages`) with an answer, or `text` alone."""
     assert isinstance(loaded.module, Decoder)
-    canvas, mask = read_decoding(loaded.folder).canvas, loaded.module.architecture.mask_id
+    canvas = read_decoding(loaded.folder).canvas
     tokenizer = loaded.tokenizer
     asked = resolve([data], {}, PYTHON) if data in all_recipes() or data.endswith(".toml") else None
     if asked is not None and not asked.resolved.value.train.needs_tasks:
@@ -202,12 +202,6 @@ def read_rows(data: str, loaded: LoadedModel, count: int, field: str = "") -> li
             _of_values(tokenizer, row.values, field, canvas, f"{data}:{row.number}", size)
             for row in table.rows[:count]
         ]
-    for number, one in enumerate(found):
-        if mask in one.ids[one.prompt_length :]:
-            raise UserError(
-                f"'{data}': the answer of row {number} has token {mask}, the model's mask, which is never "
-                "predicted; expected other tokens. Leave the row out"
-            )
     longest = loaded.module.max_positions
     fitting = [one for one in found if len(one.ids) <= longest]
     if len(fitting) < 2:

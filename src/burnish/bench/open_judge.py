@@ -13,7 +13,7 @@ from burnish.bench.items import Item
 from burnish.bench.judging import rewards_of, version_of
 from burnish.errors import UserError, did_you_mean
 from burnish.lm.base import LM, Completion, Prompt, Sampling, Scores
-from burnish.lm.budget import CHARACTERS_A_TOKEN, Budget, Cost, Forecast
+from burnish.lm.budget import CHARACTERS_A_TOKEN, Budget, Forecast
 from burnish.lm.budget import forecast as forecast_of
 from burnish.lm.http import Prices, Structured
 from burnish.lm.jobs import Limits
@@ -109,7 +109,7 @@ def open_judge(
     lm = ScriptedLM({}, name="") if is_alone else _opened(settings)
     limit = settings.max_tokens or GREEDY.max_tokens
     sampling = Sampling(temperature=settings.temperature, max_tokens=limit)
-    budget = WatchedBudget(
+    budget = Budget(
         calls=settings.budget_calls, tokens=settings.budget_tokens, usd=settings.budget_usd
     )
     record, replay = settings.record, settings.replay
@@ -320,14 +320,3 @@ async def forecast(
         prices=read_prices(settings.prices),
         concurrency=settings.concurrency,
     )
-
-
-class WatchedBudget(Budget):
-    """A budget that tells of every reply as it comes."""
-
-    heard: Callable[[], None] | None = None
-
-    def settle(self, paid: Cost, held: Cost, *, is_estimated: bool = False) -> None:
-        super().settle(paid, held, is_estimated=is_estimated)
-        if self.heard is not None:
-            self.heard()

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from rich.table import Table
+import msgspec
 from typer import Argument, Option
 
 from burnish.arguments import as_word
-from burnish.cli.console import Reporter, emit_json, number, out, say
+from burnish.cli.console import Reporter, emit_json, interval, number, say
+from burnish.cli.drawing import print_rows
 from burnish.cli.shared_options import AsJson, Seed
 from burnish.texts import shown_path
 
@@ -43,12 +44,13 @@ def encode(
         found = encode_file(model, file, output, tell)
     frames, size = found.z.shape
     if as_json:
-        about = {key: value for key, value in found._asdict().items() if key != "z"}
-        emit_json({"file": str(output), "frames": frames, "channels": size, **about})
+        told = {"file": str(output), "frames": frames, "channels": size}
+        emit_json(told | msgspec.structs.asdict(found.about))
         return 0
+    about = found.about
     say(
-        f"{shown_path(output)}: {frames:,} latents of {size} for {found.seconds:,.2f} s, "
-        f"{found.frame_rate * size:,.0f} floats a second, {found.bottleneck}"
+        f"{shown_path(output)}: {frames:,} latents of {size} for {about.samples / about.sr:,.2f} s, "
+        f"{about.frame_rate * size:,.0f} floats a second, {about.bottleneck}"
     )
     return 0
 
@@ -110,15 +112,9 @@ def probe(
         emit_json({**found._asdict(), "rows": rows})
         return 0
     say(f"{label}: {found.train} sounds to learn from, {found.test} to test", style="bold")
-    table = Table(box=None, pad_edge=False)
-    for title in ("features", "accuracy", "95 %", "on training sounds"):
-        table.add_column(title, justify="left" if title == "features" else "right")
-    for row in found.rows:
-        low, high = number(row.accuracy.low), number(row.accuracy.high)
-        accuracy = number(row.accuracy.value)
-        table.add_row(row.features, accuracy, f"[{low}, {high}]", number(row.train_accuracy))
-    table.add_row("most frequent label", number(found.majority), "", "")
-    out.print(table)
+    cells = [(x.features, interval(x.accuracy), number(x.train_accuracy)) for x in found.rows]
+    cells.append(("most frequent label", number(found.majority), ""))
+    print_rows(("features", "accuracy, 95 %", "on training sounds"), cells)
     return 0
 
 

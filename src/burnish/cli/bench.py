@@ -172,21 +172,21 @@ class Asking:
         self.seconds = perf_counter() - start
         return judged
 
-    def spent(self) -> dict[str, Any]:
-        from burnish.cli.judge_session import spent_record
+    def tell(self, record: dict[str, Any], show: Callable[[], object]) -> None:
+        """The record as JSON, or what `show` prints; then what was spent and where results lie."""
+        from burnish.cli.judge_session import spent_record, spent_text
 
-        return {"spent": spent_record(self.judge, self.seconds), "file": str(self.path)}
-
-    def print_spent(self) -> None:
-        from burnish.cli.judge_session import spent_text
-
+        if self.asked.as_json:
+            spent = spent_record(self.judge, self.seconds)
+            emit_json({**record, "spent": spent, "file": str(self.path)})
+            return
+        show()
         say(spent_text(self.judge, self.seconds))
         print_file(self.path)
 
 
 def _write_pairs(asked: Asked, items: list[Item], out: Path) -> int:
     from burnish.bench.items import preference_rows
-    from burnish.tasks.rows import write_jsonl
 
     if asked.bench.kind != "choice":
         raise UserError(
@@ -195,21 +195,13 @@ def _write_pairs(asked: Asked, items: list[Item], out: Path) -> int:
         )
     rows = preference_rows(items)
     ties = sum(row["tie"] for row in rows)
-    write_jsonl(rows, out)
-    if asked.as_json:
-        emit_json({"pairs": len(rows), "ties": ties, "items": len(items), "file": str(out)})
-        return 0
-    say(f"wrote {out}: {len(rows)} pairs of {len(items)} items, {ties} of them ties")
-    say(
-        'task = { kind = "file", messages = "prompt", fields = { chosen = "chosen", rejected = '
-        '"rejected", tie = "tie", meta = "meta" } }'
-    )
-    return 0
+    told = f"{len(rows)} pairs of {len(items)} items, {ties} of them ties"
+    counts = {"pairs": len(rows), "ties": ties, "items": len(items)}
+    return _write_rows(asked, rows, out, counts, told, ("chosen", "rejected", "tie", "meta"))
 
 
 def _write_solutions(asked: Asked, items: list[Item], out: Path | None) -> int:
     from burnish.bench.items import solution_rows
-    from burnish.tasks.rows import write_jsonl
 
     if asked.bench.kind != "steps" or out is None:
         raise UserError(
@@ -220,15 +212,29 @@ def _write_solutions(asked: Asked, items: list[Item], out: Path | None) -> int:
     rows = solution_rows(items)
     wrong = sum(row["first_wrong"] is not None for row in rows)
     steps = sum(len(row["steps"]) for row in rows)
+    told = f"{len(rows)} solutions of {steps} steps, {wrong} of them with a wrong step"
+    counts = {"solutions": len(rows), "wrong": wrong, "steps": steps}
+    return _write_rows(asked, rows, out, counts, told, ("steps", "labels", "meta"))
+
+
+def _write_rows(
+    asked: Asked,
+    rows: list[dict[str, Any]],
+    out: Path,
+    counts: dict[str, int],
+    told: str,
+    fields: tuple[str, ...],
+) -> int:
+    """Write rows to train on, and say how a recipe reads them."""
+    from burnish.tasks.rows import write_jsonl
+
     write_jsonl(rows, out)
     if asked.as_json:
-        emit_json({"solutions": len(rows), "wrong": wrong, "steps": steps, "file": str(out)})
+        emit_json({**counts, "file": str(out)})
         return 0
-    say(f"wrote {out}: {len(rows)} solutions of {steps} steps, {wrong} of them with a wrong step")
-    say(
-        'task = { kind = "file", messages = "prompt", fields = { steps = "steps", labels = '
-        '"labels", meta = "meta" } }'
-    )
+    say(f"wrote {out}: {told}")
+    named = ", ".join(f'{one} = "{one}"' for one in fields)
+    say(f'task = {{ kind = "file", messages = "prompt", fields = {{ {named} }} }}')
     return 0
 
 
@@ -257,9 +263,10 @@ def _recorded_judges(asked: Asked, items: list[Item], recorded: Path) -> int:
 
 
 def _live_judge(asked: Asked, items: list[Item]) -> int:
-    from burnish.bench.judge_results import PointsJudge, live_result
+    from burnish.bench.judge_results import PointsJudge, live_result, point_score
     from burnish.bench.open_judge import check_items
-    from burnish.cli.bench_report import print_details, print_judges
+    from burnish.bench.statistics import as_record
+    from burnish.cli.bench_report import print_details, print_judges, print_points
     from burnish.cli.judge_session import title
 
     bench, flags = asked.bench, asked.flags
@@ -281,20 +288,23 @@ def _live_judge(asked: Asked, items: list[Item]) -> int:
     what = f"{len(items)} items, {title(work.judge)}"
     judged = work.judge_all(items, what, oracle=asked.oracle)
     if bench.kind == "rubric":
-        _show_points(work, judged)
+        found = point_score(judged)
+        title_of = f"{bench.title}, {work.judge.name}"
+        record = {"bench": bench.name, **as_record(found)}
+        work.tell(record, partial(print_points, title_of, found))
     elif bench.kind == "faithful":
         _show_detection(work, judged, [bool(labels[one.id]) for one in judged])
     else:
         result = live_result(bench.name, work.judge.name, items, judged)
-        if asked.as_json:
-            emit_json(_record(asked, len(items), [result]) | work.spent())
-            return check_outside(judged)
-        if any(one.is_valid for one in judged):
-            print_judges([result])
-            print_details(result, has_file=True)
-        else:
-            say("no item has a verdict, so nothing is known about accuracy", style="yellow")
-        work.print_spent()
+
+        def show() -> None:
+            if any(one.is_valid for one in judged):
+                print_judges([result])
+                print_details(result, has_file=True)
+            else:
+                say("no item has a verdict, so nothing is known about accuracy", style="yellow")
+
+        work.tell(_record(asked, len(items), [result]), show)
     return check_outside(judged)
 
 
@@ -307,16 +317,16 @@ def _show_detection(work: Asking, judged: list[Judged], faithful: list[bool]) ->
     found = detection([one.values[0] for one in judged], faithful, threshold=threshold)
     shares = {"balanced": found.balanced, "caught": found.caught, "passed": found.passed}
     shares["all"] = found.all
-    if work.asked.as_json:
-        figures: dict[str, Any] = {"decided": found.decided, "items": found.items}
-        figures |= {key: None if one is None else one._asdict() for key, one in shares.items()}
-        emit_json({"bench": work.asked.bench.name, **figures, **work.spent()})
-        return
-    say(f"decided   {found.decided} of {found.items} answers")
-    for name, one in shares.items():
-        label = {"caught": "flagged", "all": "of all"}.get(name, name)
-        say(f"{label:9} {'-' if one is None else one}")
-    work.print_spent()
+
+    def show() -> None:
+        say(f"decided   {found.decided} of {found.items} answers")
+        for name, one in shares.items():
+            label = {"caught": "flagged", "all": "of all"}.get(name, name)
+            say(f"{label:9} {'-' if one is None else one}")
+
+    figures: dict[str, Any] = {"decided": found.decided, "items": found.items}
+    figures |= {key: None if one is None else one._asdict() for key, one in shares.items()}
+    work.tell({"bench": work.asked.bench.name, **figures}, show)
 
 
 def _record(asked: Asked, items: int, results: list[JudgeResult]) -> dict[str, Any]:
@@ -402,34 +412,24 @@ def _show_instructions(
     from burnish.cli.bench_report import print_instructions, print_points
 
     found, kinds = point_score(judged), by_instruction(judged)
-    if asked.as_json:
-        each = {key: value._asdict() for key, value in kinds.items()}
-        record = {"bench": asked.bench.name, "model": name, **as_record(found)}
-        emit_json({**record, "instructions": each, **(work.spent() if work else {})})
-        return
-    what = f"all instructions of a prompt obeyed by {one_line(name)}"
-    print_points(f"{asked.bench.title}, {what}", found)
-    obeyed, decided = (sum(count[k] for count in kinds.values()) for k in (0, 1))
-    share = f" ({obeyed / decided:.1%})" if decided else ""
-    say(f"single instructions: {obeyed} of {decided} obeyed{share}")
-    print_instructions(kinds)
-    if work is None:
-        print_file(path)
+    each = {key: value._asdict() for key, value in kinds.items()}
+    record = {"bench": asked.bench.name, "model": name, **as_record(found), "instructions": each}
+
+    def show() -> None:
+        what = f"all instructions of a prompt obeyed by {one_line(name)}"
+        print_points(f"{asked.bench.title}, {what}", found)
+        obeyed, decided = (sum(count[k] for count in kinds.values()) for k in (0, 1))
+        share = f" ({obeyed / decided:.1%})" if decided else ""
+        say(f"single instructions: {obeyed} of {decided} obeyed{share}")
+        print_instructions(kinds)
+
+    if work is not None:
+        work.tell(record, show)
+    elif asked.as_json:
+        emit_json(record)
     else:
-        work.print_spent()
-
-
-def _show_points(work: Asking, judged: list[Judged]) -> None:
-    from burnish.bench.judge_results import point_score
-    from burnish.bench.statistics import as_record
-    from burnish.cli.bench_report import print_points
-
-    found, bench = point_score(judged), work.asked.bench
-    if work.asked.as_json:
-        emit_json({"bench": bench.name, **as_record(found), **work.spent()})
-        return
-    print_points(f"{bench.title}, {work.judge.name}", found)
-    work.print_spent()
+        show()
+        print_file(path)
 
 
 def print_file(path: Path | None) -> None:

@@ -70,14 +70,14 @@ def run_plans(asked: Asked, items: list[Item], data: Path | None) -> int:
     )
     agreed = anyio.run(with_oracle, judged, items) if flags.with_ else None
     score = plan_score(judged)
-    if asked.as_json:
-        record = {"bench": bench.name, "judge": judge.name, **plan_record(score)}
-        emit_json(record | {"agrees_with_needs": renamed(as_record(agreed))} | work.spent())
-    else:
+    record = {"bench": bench.name, "judge": judge.name, **plan_record(score)}
+
+    def show() -> None:
         _print(bench, judge.name, score)
         if agreed is not None:
             say(f"judge and data  {_agreement(agreed)}")
-        work.print_spent()
+
+    work.tell(record | {"agrees_with_needs": renamed(as_record(agreed))}, show)
     return check_outside(judged)
 
 

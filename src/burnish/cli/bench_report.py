@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
-from rich.table import Table
 from rich.text import Text
 
 from burnish.bench.judge_accuracy import (
@@ -19,7 +17,7 @@ from burnish.bench.judge_accuracy import (
 from burnish.bench.judge_results import JudgeResult, Obeyed, PointScore
 from burnish.bench.statistics import Estimate
 from burnish.cli.console import one_line, out, say
-from burnish.cli.drawing import table_of
+from burnish.cli.drawing import print_rows
 from burnish.intervals import ALL_EQUAL, FEW, TOO_FEW, interval_text
 
 SHOWN = 5
@@ -72,34 +70,9 @@ def print_judges(results: Sequence[JudgeResult]) -> None:
         if has_people:
             cells.append(_kappa(result.agreement.kappa if result.agreement else None))
         rows.append(cells)
-    table = _filled(titles, rows)
-    # Measured as if there were room for all: a console's own measure ends at its width.
-    wanted = out.measure(table, options=out.options.update_width(10_000)).maximum
-    if (excess := wanted - out.width) > 0:
-        room = max(len(cells[0]) for cells in rows) - excess
-        for cells in rows:
-            cells[0] = _broken(cells[0], room)
-        table = _filled(titles, rows)
-    out.print(table)
+    print_rows(titles, rows, gives_way=0)
     if line := star_line(_of_all(result.accuracy) for result in results):
         say(line)
-
-
-def _filled(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    table = table_of(*titles, gives_way=0)
-    for cells in rows:
-        table.add_row(*(Text(cell) for cell in cells))
-    return table
-
-
-def _broken(name: str, room: int) -> str:
-    """A name on lines of at most `room` characters, broken behind / and _ where it has them."""
-    lines = [""]
-    for piece in re.split(r"(?<=[/_])", name):
-        if lines[-1] and len(lines[-1]) + len(piece) > room:
-            lines.append("")
-        lines[-1] += piece
-    return "\n".join(lines)
 
 
 def _of_all(found: Accuracy | None) -> Estimate | None:
@@ -110,13 +83,11 @@ def _of_all(found: Accuracy | None) -> Estimate | None:
 def print_details(result: JudgeResult, *, has_file: bool) -> None:
     """One judge: subsets, difficulty, agreement, what it got wrong."""
     if len(result.subsets.each) > 1:
-        table = table_of("subset", "items", "right of all, %", "decided", "valid")
-        for name, found in result.subsets.each.items():
-            cells = [name or "(none)", str(found.items), narrow(_of_all(found))]
-            table.add_row(
-                *(Text(one_line(c)) for c in [*cells, _short(found.decided), _short(found.valid)])
-            )
-        out.print(table)
+        rows = [
+            (name or "(none)", str(one.items), narrow(_of_all(one)), *map(_short, one[1:3]))
+            for name, one in result.subsets.each.items()
+        ]
+        print_rows(("subset", "items", "right of all, %", "decided", "valid"), rows)
         if line := star_line(_of_all(found) for found in result.subsets.each.values()):
             say(line)
         if result.subsets.macro is not None and result.agreement is None:
@@ -168,21 +139,17 @@ def print_points(title: str, found: PointScore) -> None:
     failed = f"; {found.failed} without a value" if found.failed else ""
     say(f"{title}: {score} over {found.items} items{failed}", style="bold")
     if len(found.subsets) > 1:
-        table = table_of("subset", "items", "mean")
-        for name, estimate in found.subsets.items():
-            table.add_row(Text(one_line(name)), str(estimate.size), str(estimate))
-        out.print(table)
+        rows = ((name, str(one.size), str(one)) for name, one in found.subsets.items())
+        print_rows(("subset", "items", "mean"), rows)
 
 
 def print_instructions(found: dict[str, Obeyed]) -> None:
     """How each kind of instruction was obeyed."""
-    table = table_of("instruction", "obeyed", "undecided")
+    rows = []
     for name, count in found.items():
         share = f" ({count.obeyed / count.decided:.0%})" if count.decided else ""
-        table.add_row(
-            Text(one_line(name)), f"{count.obeyed} of {count.decided}{share}", str(count.undecided)
-        )
-    out.print(table)
+        rows.append((name, f"{count.obeyed} of {count.decided}{share}", str(count.undecided)))
+    print_rows(("instruction", "obeyed", "undecided"), rows)
 
 
 def _short(estimate: Estimate | None) -> str:

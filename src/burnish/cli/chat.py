@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from msgspec.structs import replace
 from typer import Option
 
 from burnish.cli.console import complain, emit_json, err, say, warn
@@ -111,9 +112,8 @@ def _lines(is_person: bool) -> Iterator[str]:
 
 def _turn(talk: Chat, line: str, ask: Callable[[str], str], is_person: bool, as_json: bool) -> None:
     word, _, rest = line.strip().partition(" ")
-    command = _commands(talk).get(word)
-    if command is not None:
-        said = command(rest.strip())
+    said = _obey(talk, word, rest.strip())
+    if said is not None:
         (say if is_person else partial(print, file=sys.stderr))(said)
         return
     if word.startswith("/") and is_person:
@@ -128,49 +128,35 @@ def _turn(talk: Chat, line: str, ask: Callable[[str], str], is_person: bool, as_
         say("(cut at --max-tokens)", style="bright_black")
 
 
-def _commands(talk: Chat) -> dict[str, Callable[[str], str]]:
-    return {
-        "/help": lambda rest: HELP,
-        "/attach": partial(_attach, talk),
-        "/reset": partial(_reset, talk),
-        "/system": partial(_system, talk),
-        "/temperature": partial(_temperature, talk),
-        "/save": partial(_save, talk),
-    }
+def _obey(talk: Chat, word: str, rest: str) -> str | None:
+    """What a command says; None where the word is none."""
+    match word:
+        case "/help":
+            return HELP
+        case "/attach":
+            from burnish.tasks.media_columns import CheckedBlobs
+
+            talk.attach(CheckedBlobs().add_file(_named(word, rest, "photo.png")))
+            return f"{rest} goes with the next message"
+        case "/reset":
+            talk.reset()
+            return "a new conversation"
+        case "/system":
+            talk.reset(rest)
+            return f"a new conversation, with the system message: {rest or 'none'}"
+        case "/temperature":
+            try:
+                talk.sampling = replace(talk.sampling, temperature=float(rest))
+            except ValueError as error:
+                raise UserError(f"/temperature: {error}; expected a number such as 0.7") from None
+            return f"temperature {talk.sampling.temperature:g}"
+        case "/save":
+            talk.save(Path(_named(word, rest, "chat.json")).expanduser())
+            return f"saved as {rest}"
+    return None
 
 
-def _attach(talk: Chat, rest: str) -> str:
-    from burnish.tasks.media_columns import CheckedBlobs
-
+def _named(word: str, rest: str, such_as: str) -> str:
     if not rest:
-        raise UserError("/attach: got no name, expected a file such as photo.png")
-    talk.attach(CheckedBlobs().add_file(rest))
-    return f"{rest} goes with the next message"
-
-
-def _reset(talk: Chat, rest: str) -> str:
-    talk.reset()
-    return "a new conversation"
-
-
-def _system(talk: Chat, rest: str) -> str:
-    talk.reset(rest)
-    return f"a new conversation, with the system message: {rest or 'none'}"
-
-
-def _temperature(talk: Chat, rest: str) -> str:
-    import msgspec
-
-    try:
-        temperature = float(rest)
-    except ValueError:
-        raise UserError(f"/temperature: got '{rest}', expected a number such as 0.7") from None
-    talk.sampling = msgspec.structs.replace(talk.sampling, temperature=temperature)
-    return f"temperature {temperature:g}"
-
-
-def _save(talk: Chat, rest: str) -> str:
-    if not rest:
-        raise UserError("/save: got no name, expected a file such as chat.json")
-    talk.save(Path(rest).expanduser())
-    return f"saved as {rest}"
+        raise UserError(f"{word}: got no name, expected a file such as {such_as}")
+    return rest

@@ -11,14 +11,13 @@ from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.table import Table
 from rich.text import Text
 from typer import Argument, Option
 
 from burnish.arguments import as_word
 from burnish.cli.completion import complete_runs
 from burnish.cli.console import count, emit_json, interval, number, one_line, out, say
-from burnish.cli.drawing import table_of, value_style
+from burnish.cli.drawing import print_rows, value_style
 from burnish.cli.shared_options import RUNS, AsJson, RunsFolder
 from burnish.errors import UserError
 from burnish.store import RunStore, find_run, manifest
@@ -193,54 +192,15 @@ def print_table(found: RunTable) -> None:
     columns["tokens"] = [(g.tokens and count(g.tokens.value)) or "-" for g in found.groups]
     if has_cost:
         columns["cost"] = ["-" if g.usd is None else f"${g.usd.value:.2f}" for g in found.groups]
-    print_columns(columns, bold=found.baseline)
+    print_rows([*columns], zip(*columns.values(), strict=True), None)
     if found.differs:
         say()
-        differing = {"differs": [one_line(key) for key in found.differs]}
-        for place, group in enumerate(found.groups):
-            shown = [_value(values[place]).plain for values in found.differs.values()]
-            differing[one_line(group.label)] = shown
-        print_columns(differing)
+        rows = ([Text(key), *map(_value, values)] for key, values in found.differs.items())
+        print_rows(("differs", *(one.label for one in found.groups)), rows, None)
     for note in found.notes:
         if note.startswith(LAST_EVALUATION):
             note += "; --step N compares all after N"
         say(f"note      {one_line(note)}", style="yellow")
-
-
-def print_columns(columns: Mapping[str, Sequence[str]], *, bold: int = -1) -> None:
-    """A table of which no column is lost: those that find no room stand in a further table below.
-
-    The first column names the rows and is repeated. Cells are broken between words.
-    """
-    (first, names), *rest = columns.items()
-    while rest:
-        table = Table(box=None, pad_edge=False, header_style="bright_black")
-        width = _least_width(first, names)
-        shown = [(first, names)]
-        while rest and (len(shown) == 1 or width + 2 + _least_width(*rest[0]) <= out.width):
-            width += 2 + _least_width(*rest[0])
-            shown.append(rest.pop(0))
-        # How wide each column is: as its longest text, and the widest give way where room is
-        # short.
-        least = [_least_width(*column) for column in shown]
-        widths = [max(map(len, (title, *cells))) for title, cells in shown]
-        while sum(widths) + 2 * (len(widths) - 1) > out.width:
-            room = [width - low for width, low in zip(widths, least, strict=True)]
-            if max(room) <= 0:
-                break
-            widths[room.index(max(room))] -= 1
-        for (title, _), size in zip(shown, widths, strict=True):
-            table.add_column(title, overflow="fold", width=size)
-        for row in range(len(names)):
-            style = "bold" if row == bold else ""
-            table.add_row(*(Text(cells[row]) for _, cells in shown), style=style)
-        out.print(table)
-        if rest:
-            say()
-
-
-def _least_width(title: str, cells: Sequence[str]) -> int:
-    return min(28, max(len(word) for text in (title, *cells) for word in (text.split() or [""])))
 
 
 # --- two runs
@@ -252,10 +212,8 @@ def print_comparison(both: RunComparison) -> None:
     _print_run("A", found.a, both.a)
     _print_run("B", found.b, both.b)
     if both.changes:
-        table = _table("differs", "A", "B")
-        for key, (value_a, value_b) in both.changes.items():
-            table.add_row(Text(one_line(key)), _value(value_a), _value(value_b))
-        out.print(table)
+        rows = ((key, _value(a), _value(b)) for key, (a, b) in both.changes.items())
+        print_rows(("differs", "A", "B"), rows)
     else:
         say("the two configs are the same")
     for note in both.notes:
@@ -296,11 +254,9 @@ def _value(value: Any) -> Text:
 def _print_test(test: PairedTest) -> None:
     from burnish.bench.comparison import p_text
 
-    table = _table("held out", "mean, 95 % interval")
-    table.add_row("A", interval(test.mean_a))
-    table.add_row("B", interval(test.mean_b))
-    table.add_row("B - A", interval(test.difference, signed=True))
-    out.print(table)
+    means = [("A", interval(test.mean_a)), ("B", interval(test.mean_b))]
+    means.append(("B - A", interval(test.difference, signed=True)))
+    print_rows(("held out", "mean, 95 % interval"), means)
     _print_fourfold(test)
     say(
         f"test      {METHODS[test.method]}, two-sided: {p_text(test.p_value)}, over "
@@ -362,26 +318,19 @@ def _print_curves(
     values = {n: (_ends(curves_a[n]), _ends(curves_b[n])) for n in names}
     taken = max(map(len, names)) + max(len(t) for pair in values.values() for t in pair) * 2 + 8
     width = min(max((out.width - taken) // 2, 6), 32)
-    table = _table("curves", "A first -> last", "", "B first -> last", "")
+    rows = []
     for name in names:
         scale = scale_of(curves_a[name], curves_b[name])
-        cells: list[Text] = [Text(one_line(name))]
+        cells: list[str | Text] = [name]
         for curve, ends in zip((curves_a[name], curves_b[name]), values[name], strict=True):
             line = sparkline(curve, scale, width=width, ascii_only=is_ascii)
-            cells += [Text(ends, no_wrap=True), Text(line, style="cyan", no_wrap=True)]
-        table.add_row(*cells)
-    out.print(table)
+            cells += [ends, Text(line, style="cyan")]
+        rows.append(cells)
+    print_rows(("curves", "A first -> last", "", "B first -> last", ""), rows)
 
 
 def _ends(points: Sequence[Point]) -> str:
     return f"{number(points[0][1])} -> {number(points[-1][1])}" if points else "-"
-
-
-def _table(*titles: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bright_black")
-    for title in titles:
-        table.add_column(title, overflow="fold")
-    return table
 
 
 # --- two judges
@@ -435,14 +384,12 @@ def print_judges(found: JudgeComparison) -> None:
     from burnish.bench.judge_accuracy import name_of
     from burnish.cli.bench_report import narrow, star_line
 
-    titles = ("judge", "right of all, %", "decided", "valid", "ties", "failed")
-    table = table_of(*titles, gives_way=0)
     sides = (("A", found.name_a, found.accuracy_a), ("B", found.name_b, found.accuracy_b))
-    for letter, name, side in sides:
-        cells = [f"{letter}  {name}", narrow(side.all), narrow(side.decided)]
-        cells += [narrow(side.valid), str(side.ties), str(side.failed)]
-        table.add_row(*(Text(one_line(cell)) for cell in cells))
-    out.print(table)
+    rows = [
+        [f"{letter}  {name}", *map(narrow, side[:3]), str(side.ties), str(side.failed)]
+        for letter, name, side in sides
+    ]
+    print_rows(("judge", "right of all, %", "decided", "valid", "ties", "failed"), rows, 0)
     if line := star_line(one for _, _, side in sides for one in side[:3]):
         say(line)
     _print_fourfold(found.test)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from rich.table import Table
-from rich.text import Text
 from typer import Argument
 
 from burnish.cli.completion import complete_keys
-from burnish.cli.console import emit_json, one_line, out, say
+from burnish.cli.console import emit_json, say
+from burnish.cli.drawing import print_rows
 from burnish.cli.shared_options import AsJson
 
 if TYPE_CHECKING:
@@ -75,31 +74,15 @@ def _print_section(section: Section) -> None:
         for kind, text in section.kinds.items():
             also = [name for name, own in section.aliases.items() if own == kind]
             rows.append((", ".join([kind, *also]), text))
-        _table(rows)
+        print_rows(("", ""), rows)
     if section.keys:
         say()
         say(f"keys of {section.path or 'a config'}")
-        _table(
-            [
-                (
-                    (key.key.removeprefix(f"{section.path}.") if section.path else key.key),
-                    _described(key),
-                )
-                for key in section.keys
-            ]
-        )
+        head = f"{section.path}." if section.path else ""
+        print_rows(("", ""), ((x.key.removeprefix(head), _described(x)) for x in section.keys))
 
 
 def _described(key: Key) -> str:
     default = f" Default {key.default}." if key.default else " Must be given."
     kinds = f" Of {', '.join(key.kinds)}." if key.kinds else ""
     return f"{key.meaning}{'' if key.elsewhere else default}{kinds}"
-
-
-def _table(rows: list[tuple[str, str]]) -> None:
-    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2))
-    table.add_column(style="bold", overflow="fold")
-    table.add_column(overflow="fold")
-    for name, text in rows:
-        table.add_row(Text(f"  {name}"), Text(one_line(text)))
-    out.print(table)

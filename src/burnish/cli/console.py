@@ -11,18 +11,18 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
 from rich.text import Text
 
 from burnish.intervals import interval_text
 from burnish.metrics import RATIO_MAX, SURROGATE
-from burnish.texts import safe
+from burnish.texts import duration, safe
 from burnish.texts import share as share
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from rich.progress import Progress
 
 
 class PipedConsole(Console):
@@ -144,35 +144,37 @@ EVERY_S = 5.0
 
 
 class Reporter:
-    """A bar in a terminal, else a line every few seconds, on stderr."""
+    """A bar in a terminal, else a line every few seconds, on stderr; nothing where it is `quiet`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, quiet: bool = False) -> None:
+        self.quiet = quiet
         self._bar: Progress | None = None
-        self._tasks: dict[str, TaskID] = {}
+        self._start = time.monotonic()
         # A terminal shows the bar at the first call; a log waits, as quick work needs no line.
-        self._last = 0.0 if err.is_terminal else time.monotonic()
+        self._last = 0.0 if err.is_terminal else self._start
 
     def __call__(self, what: str, done: int, total: int) -> None:
         now = time.monotonic()
-        if now - self._last < (0.1 if err.is_terminal else EVERY_S) and done < total:
-            return
-        if not err.is_terminal:
-            if now - self._last >= EVERY_S:
-                err.print(f"{what} {100 * done // max(total, 1)} %")
-                self._last = now
+        is_soon = now - self._last < (0.1 if err.is_terminal else EVERY_S)
+        if self.quiet or (is_soon and (done < total or not err.is_terminal)):
             return
         self._last = now
+        if not err.is_terminal:
+            left = (now - self._start) / max(done, 1) * (total - done)
+            ahead = f", about {duration(left)} left" if 0 < done < total else ""
+            err.print(f"{what} {100 * done // max(total, 1)} %{ahead}", soft_wrap=True)
+            return
         if self._bar is None:
-            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+            from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
 
-            columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-            self._bar = Progress(*columns, console=err, transient=True)
+            columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn())
+            self._bar = Progress(*columns, TimeRemainingColumn(), console=err, transient=True)
             self._bar.start()
-        if what not in self._tasks:
-            self._tasks[what] = self._bar.add_task(what, total=total)
-        self._bar.update(self._tasks[what], completed=done, total=total)
+            self._bar.add_task(what, total=total)
+        (task,) = self._bar.task_ids
+        self._bar.update(task, description=what, completed=done, total=total)
 
-    def __enter__(self) -> Reporter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from rich.table import Table
 from rich.text import Text
 
-from burnish.cli.console import emit_json, err, out, say
+from burnish.cli.console import emit_json, err, say
+from burnish.cli.drawing import print_rows
 from burnish.cli.shared_options import RUNS, AsJson, RunsFolder
 from burnish.texts import counted, safe
 
@@ -34,16 +34,13 @@ def doctor(folder: RunsFolder = RUNS, as_json: AsJson = False) -> int:
         for check in checks:
             emit_json(asdict(check))
         return code
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
+    rows = []
     for check in checks:
         line = Text(safe(check.found))
         if check.remedy:
             line.append(f"\n{safe(check.remedy)}", style="cyan")
-        table.add_row(Text(check.name), Text(check.state.value, style=STYLES[check.state]), line)
-    out.print(table)
+        rows.append((check.name, Text(check.state.value, style=STYLES[check.state]), line))
+    print_rows(("", "", ""), rows)
     counts = {state: sum(check.state is state for check in checks) for state in State}
     say(
         f"{counts[State.OK]} ok, {counted(counts[State.GAP], 'gap')}, {counts[State.BROKEN]} broken",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -24,14 +24,21 @@ REASON_LIMIT = 400
 """Characters of one observation or reason."""
 
 
-def table_of(*titles: str, gives_way: int = -1) -> Table:
-    """A table without lines; one column, the last, takes further lines where room is short."""
-    table = Table(box=None, pad_edge=False, header_style="bright_black")
+def print_rows(
+    titles: Sequence[str], rows: Iterable[Sequence[str | Text]], gives_way: int | None = -1
+) -> None:
+    """Rows under their titles; cells are text, never markup.
+
+    One column, the last, takes further lines where room is short; of None all do.
+    """
+    table = Table(box=None, pad_edge=False, header_style="bright_black", show_header=any(titles))
     for title in titles:
-        table.add_column(title, no_wrap=True, overflow="ellipsis")
-    table.columns[gives_way].no_wrap = False
-    table.columns[gives_way].overflow = "fold"
-    return table
+        table.add_column(Text(title), no_wrap=gives_way is not None, overflow="ellipsis")
+    for column in table.columns if gives_way is None else [table.columns[gives_way]]:
+        column.no_wrap, column.overflow = False, "fold"
+    for row in rows:
+        table.add_row(*(Text(one_line(cell)) if isinstance(cell, str) else cell for cell in row))
+    out.print(table)
 
 
 def reward_tree(reward: Reward) -> Tree:

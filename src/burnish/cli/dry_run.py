@@ -12,13 +12,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-from rich.table import Table
 from rich.text import Text
 from typer import Option
 
 from burnish.api.needs import import_policy
 from burnish.cli.console import complain, number, one_line, out, say
-from burnish.cli.drawing import coloured, counts, legend, print_media, reward_tree, value_style
+from burnish.cli.drawing import (
+    coloured,
+    counts,
+    legend,
+    print_media,
+    print_rows,
+    reward_cell,
+    reward_tree,
+    value_style,
+)
 from burnish.cli.entry import USER
 from burnish.cli.shared_options import Words
 from burnish.config.recipes import Asked, resolve
@@ -332,22 +340,24 @@ def print_terms(played: Sequence[Played], config: Config, tokenizer: Tokenizer) 
     values = policy.advantages(recipe, batch)
     out_of_loss, pulls = _loss(policy, config, [t for _, t, _ in rollouts], values)
     say("what training would make of these answers, each prompt a group of its own", style="bold")
-    table = Table(box=None, pad_edge=False, header_style="bright_black")
-    for title in ("answer", "reward", "advantage", "kept", "ratio may be", "pull on log-prob"):
-        table.add_column(title, justify="left" if title == "answer" else "right")
+    titles = ("answer", "reward", "advantage", "kept", "ratio may be", "pull on log-prob")
     per_rollout = values.per_rollout().tolist()
+    rows: list[tuple[str | Text, ...]] = []
     for row, (label, trajectory, reward) in enumerate(rollouts):
         advantage = per_rollout[row]
-        low, high = _mean(values.low_B[row]), _mean(values.high_B[row])
-        table.add_row(
-            Text(one_line(f"{trajectory.task_id} {label}")),
-            number(reward.value) if reward.value is not None else reward.status.value,
-            Text(f"{advantage:+.3f}", style=value_style(advantage)),
-            "yes" if bool(values.keep_B[row]) else "no",
-            f"{1 - low:.2f} .. {1 + high:.2f}",
-            f"{pulls[row]:+.4f}",
+        # Bounds of an answer; their means where credit is given token by token.
+        low, high = (float(b[row].double().mean()) for b in (values.low_B, values.high_B))
+        rows.append(
+            (
+                f"{trajectory.task_id} {label}",
+                reward_cell(reward),
+                Text(f"{advantage:+.3f}", style=value_style(advantage)),
+                "yes" if bool(values.keep_B[row]) else "no",
+                f"{1 - low:.2f} .. {1 + high:.2f}",
+                f"{pulls[row]:+.4f}",
+            )
         )
-    out.print(table)
+    print_rows(titles, rows, 0)
     parts = "  ".join(f"{name} {number(float(v), 4)}" for name, v in out_of_loss.parts.items())
     say(
         f"loss terms at the first update: {parts}  (total {number(float(out_of_loss.total.detach()), 4)})"
@@ -389,7 +399,8 @@ def _rewards(
     trajectories = [t for play in played for t in play.trajectories]
     rewards = [r for play in played for r in play.rewards]
     weights = {part.name: part.weight for r in rewards for part in (r.parts or (r,))}
-    rows = [[_or_nan(r.components.get(name)) for name in weights] for r in rewards]
+    found = [[r.components.get(name) for name in weights] for r in rewards]
+    rows = [[math.nan if value is None else value for value in row] for row in found]
     numbers = [index for index, play in enumerate(played) for _ in play.rewards]
     segments_BT = steps_BJ = None
     if recipe.stepwise:
@@ -450,12 +461,3 @@ def _loss(
     result.total.backward()
     gradient_BT = logp_BT.grad if logp_BT.grad is not None else same_BT
     return result, (-gradient_BT).sum(1).tolist()
-
-
-def _mean(value: Any) -> float:
-    """A bound of an answer; its mean where credit is given token by token."""
-    return float(value.double().mean())
-
-
-def _or_nan(value: float | None) -> float:
-    return float("nan") if value is None else value

@@ -87,7 +87,9 @@ def eval_(
     if run is not None and not typed and not reward and not _has_rewards(run):
         return _print_stored(run, as_json=as_json)
     task, rewards = _task(typed, reward, data, run)
-    prompts = _prompts(prompts, typed, task)
+    if prompts is None and any(word.startswith("evaluation.prompts=") for word in typed):
+        prompts = task.asked.resolved.value.evaluation.prompts
+    prompts = PROMPTS if prompts is None else prompts
     lm = open_model(str(run or model), api_key_env, decoding)
     with err.status("answering and scoring ..."), _progress(quiet=as_json):
         found = evaluate(
@@ -130,17 +132,6 @@ def _run_folder(model: str) -> Path | None:
     return next((place for place in places if is_ours(place)), None)
 
 
-def _prompts(given: int | None, words: list[str], task: Any) -> int:
-    if not any(word.startswith("evaluation.prompts=") for word in words):
-        return given or PROMPTS
-    typed = task.asked.resolved.value.evaluation.prompts
-    if given not in (None, typed):
-        raise UserError(f"--prompts {given} and evaluation.prompts={typed}: expected one of them")
-    if typed < 1:
-        raise UserError(f"evaluation.prompts: got {typed}, expected at least 1")
-    return int(typed)
-
-
 def _has_rewards(run: Path) -> bool:
     from burnish.api.run import Run
 
@@ -178,8 +169,7 @@ def _own_task(run: Path | None, words: list[str], rewards: Any) -> Any:
 
     if run is None:
         raise UserError(
-            "no TASK is given; expected a recipe, a file of rows with --reward, or a benchmark. Only "
-            "a run's folder brings its own."
+            "task: got None; expected a recipe, a file of rows with --reward, or a benchmark"
         )
     changes = Given({}, Origin("command line"))
     for word in words:
@@ -212,11 +202,10 @@ def _task(
     if name.endswith(".toml") or name in all_recipes() or "=" in name:
         more = {"rewards": rewards} if rewards else {}
         return Config.load(name, *settings, **more), None
-    if settings:
-        raise UserError(f"'{settings[0]}' has no meaning beside rows; expected a recipe before it")
-    if rewards is None:
+    if settings or rewards is None:
         raise UserError(
-            f"'{name}' is no recipe, so it needs --reward to score answers, such as --reward match"
+            f"'{name}' is no recipe; expected one, or a file of rows with --reward, such as --reward "
+            "match, and no settings"
         )
     return name, rewards
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from typer import Option
 
 from burnish.cli.console import emit_json, number, one_line, out, say
-from burnish.cli.drawing import reward_tree, table_of
+from burnish.cli.drawing import print_rows, reward_tree
 from burnish.cli.shared_options import AsJson, File, JudgeFlags, Limit, Oracle, takes
 from burnish.errors import JudgeError, UserError
 from burnish.records import Status
@@ -182,12 +182,12 @@ def print_items(items: Sequence[Item], judged: Sequence[Judged], explain: int) -
     if not rest:
         return
     say()
-    table = table_of("item", "verdict", "label")
+    rows = []
     for one in rest[:LISTED]:
         is_open = one.best is None or not one.is_valid
         label = "" if is_open else "right" if one.credit == 1 else "not right"
-        table.add_row(Text(one_line(one.id)), Text(one_line(outcome(one))), label)
-    out.print(table)
+        rows.append((one.id, outcome(one), label))
+    print_rows(("item", "verdict", "label"), rows)
     if len(rest) > LISTED:
         say(f"and {len(rest) - LISTED} more; --out keeps all, --explain N explains more")
 

@@ -12,8 +12,8 @@ from rich.text import Text
 from typer import Option
 
 from burnish.arguments import as_word
-from burnish.cli.console import emit_json, one_line, out, say
-from burnish.cli.drawing import table_of
+from burnish.cli.console import emit_json, one_line, say
+from burnish.cli.drawing import print_rows
 from burnish.cli.shared_options import AsJson, File, JudgeFlags, Limit, takes
 from burnish.errors import JudgeError, UserError
 from burnish.intervals import interval_text
@@ -75,15 +75,12 @@ def probe(
         # One row a finding; a bias stands in yellow.
         from burnish.bench.probe import probe_verdict
 
-        table = table_of("finding", "95 % interval", "what it means")
+        rows = []
         for finding in findings:
             style = "yellow" if finding.is_bias else ""
-            table.add_row(
-                Text(one_line(finding.name), style=style),
-                Text(_interval(finding), style=style, no_wrap=True),
-                Text(one_line(finding.reading)),
-            )
-        out.print(table)
+            name = Text(one_line(finding.name), style=style)
+            rows.append((name, Text(_interval(finding), style=style), finding.reading))
+        print_rows(("finding", "95 % interval", "what it means"), rows)
         say(probe_verdict(findings), style="bold")
         if failed:
             say(f"{failed} of {len(asked)} pairs have no verdict in one order", style="yellow")
@@ -125,21 +122,17 @@ async def _ask(
 ) -> tuple[list[Twice], dict[str, list[Twice]]]:
     from burnish.bench.open_judge import forecast
     from burnish.bench.probe import ask_edits, ask_twice, edited
-    from burnish.cli.judge_session import Progress, check_reached, print_forecast
+    from burnish.cli.judge_session import JudgeReporter, print_forecast
 
     found = await forecast(judge, items, per_item=2 * (1 + len(edits)))
     if not quiet:
         print_forecast(found, judge)
     pairs = len(items) + sum(len(edited(items, edit)) for edit in edits)
-    progress = Progress(
-        pairs, found.calls, "probing", judge.model.budget, unit="pairs", quiet=quiet
-    )
-    with progress as step:
+    with JudgeReporter(judge, pairs, "probing pairs", quiet=quiet) as report:
         limit = judge.settings.concurrency
 
         def done(one: Twice) -> None:
-            step(one.is_valid)
-            check_reached(judge)
+            report.step(one.is_valid)
 
         asked = await ask_twice(judge.scorer, items, limit=limit, done=done)
         changed = {

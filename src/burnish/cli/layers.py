@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-from rich.table import Table
 from typer import Argument, Option
 
-from burnish.cli.console import Reporter, emit_json, interval, number, out, say
+from burnish.cli.console import Reporter, emit_json, interval, number, say
+from burnish.cli.drawing import print_rows
 from burnish.cli.shared_options import AsJson, LocalModelName
-
-if TYPE_CHECKING:
-    from burnish.api.layers import LayerDrop, LayerEffect
 
 TEXTS = Path(__file__).parent / "starters" / "pretrain" / "my_texts.jsonl"
 """What is read where no text is given: the texts of `burnish init pretrain`."""
@@ -69,21 +66,12 @@ def layers(
         f"documents, {found.tokens:,} tokens{'' if text else ' of the texts that ship'}",
         style="bold",
     )
-    _print(found)
-    return 0
-
-
-def _print(found: LayerDrop) -> None:
-    table = Table(box=None, pad_edge=False)
-    for title in ("without layer", "nats a token", "change"):
-        table.add_column(title, justify="left" if title == "without layer" else "right")
+    rows = []
     for effect in found.effects:
+        # Layers are counted from 1 for people, as in the viewer.
+        first, last = effect.layers[0] + 1, effect.layers[-1] + 1
+        name = f"{first}" if first == last else f"{first} to {last}"
         loss = "not finite" if effect.loss is None else number(effect.loss)
-        table.add_row(_name(effect), loss, "" if effect.change is None else interval(effect.change))
-    out.print(table)
-
-
-def _name(effect: LayerEffect) -> str:
-    """Layers are counted from 1 for people, as in the viewer."""
-    first, last = effect.layers[0] + 1, effect.layers[-1] + 1
-    return f"{first}" if first == last else f"{first} to {last}"
+        rows.append((name, loss, "" if effect.change is None else interval(effect.change)))
+    print_rows(("without layer", "nats a token", "change"), rows)
+    return 0

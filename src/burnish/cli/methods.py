@@ -123,10 +123,7 @@ def _print_card(name: str, path: Path, *, as_json: bool) -> None:
 
 
 def _print_markdown(text: str) -> None:
-    """A card for the terminal: commands on one line, words of tables whole where there is room.
-
-    What is too wide for its column of a table is folded, never cut.
-    """
+    """A card for the terminal: commands on one line; what is too wide for its column is folded."""
     from rich.markdown import CodeBlock, Markdown, TableElement
     from rich.table import Table
 
@@ -138,8 +135,8 @@ def _print_markdown(text: str) -> None:
     class Folded(TableElement):
         def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
             for part in super().__rich_console__(console, options):
-                if isinstance(part, Table):
-                    _fold(part, options.max_width)
+                for column in part.columns if isinstance(part, Table) else ():
+                    column.overflow = "fold"
                 yield part
 
     class Card(Markdown):
@@ -150,22 +147,6 @@ def _print_markdown(text: str) -> None:
 
     # A command that is longer than the line goes on behind its end: so it can be copied.
     out.print(Card(text), crop=False)
-
-
-def _fold(table: Any, width: int) -> None:
-    """Give each column of a table the room of its longest word, where all fit, and share the rest."""
-    longest, wanted = [], []
-    for column in table.columns:
-        column.overflow = "fold"
-        cells = [str(column.header), *(str(cell) for cell in column.cells)]
-        longest.append(max((len(word) for cell in cells for word in cell.split()), default=1))
-        wanted.append(max(len(cell) for cell in cells) - longest[-1])
-    rest = width - sum(longest) - 2 * len(longest)
-    if rest < 0:
-        return
-    for column, room, more in zip(table.columns, longest, wanted, strict=True):
-        share = more if sum(wanted) <= rest else rest * more // max(1, sum(wanted))
-        column.width = room + share
 
 
 def shortened(text: str, limit: int) -> str:

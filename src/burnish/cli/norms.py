@@ -4,30 +4,33 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.table import Table
-from typer import Argument, Option
+from typer import Argument
 
-from burnish.cli.console import emit_json, err, number, out, say
+from burnish.api.needs import require_torch
+from burnish.cli.console import emit_json, err, number, say
+from burnish.cli.drawing import print_rows
 from burnish.cli.shared_options import AsJson, LocalModelName
+from burnish.errors import UserError
 from burnish.texts import read_text
 
 if TYPE_CHECKING:
-    from burnish.models.norm_report import Lengths, NormGap
+    from burnish.models.norm_report import NormGap
+
+TEXT = (
+    "The lighthouse keeper wrote the height of the tide into his book every evening. On most days it "
+    "was between two and three metres; on the night of the storm it reached four, and the water stood "
+    "at the lowest step of the stairs. He counted the steps again in the morning, and two were gone."
+)
+"""What is read where no text is given."""
 
 
 def norms(
     model: LocalModelName,
     text: Annotated[
         str, Argument(metavar="[TEXT]", help="What the model reads, or a file of it.")
-    ] = "",
-    file: Annotated[
-        Path | None, Option(metavar="FILE", help="A text file in the place of TEXT.")
-    ] = None,
-    picture: Annotated[
-        Path | None, Option("--out", metavar="FILE", help="Draw it: .png, .svg or .pdf.")
-    ] = None,
+    ] = TEXT,
     as_json: AsJson = False,
 ) -> int:
     """How much longer a model's hidden states are than what it reads, layer by layer.
@@ -37,62 +40,67 @@ def norms(
 
     \b
       burnish norms smollm2
-      burnish norms runs/NAME --file text.txt --out norms.png
+      burnish norms runs/NAME text.txt
     """
-    from burnish.api.needs import require_torch
-
     require_torch("models in this process")
-    from burnish.api.norms import TEXT, draw_norms, measure_norms
-    from burnish.errors import UserError
-
-    if file is not None and text:
-        raise UserError("got TEXT and --file; expected one of them")
     if os.path.exists(text):  # False, too, of a text that is too long for a name
-        file = Path(text)
-    if file is not None:
-        text = read_text(file)
-    elif not text:
-        text = TEXT
+        text = read_text(Path(text))
     with err.status("measuring ..."):
-        found = measure_norms(model, text)
-    if picture is not None:
-        draw_norms(found, picture)
+        gap = measure_norms(model, text)
     if as_json:
-        emit_json(found.to_json())
+        emit_json({"model": model, **gap.to_json()})
         return 0
-    gap = found.gap
-    say(f"{found.model}, {gap.tokens} tokens", style="bold")
-    table = Table(box=None, pad_edge=False)
-    for title in ("", "mean", "x inputs", "first token", "others", "largest"):
-        table.add_column(title, justify="right" if title else "left")
+    say(f"{model}, {gap.tokens} tokens", style="bold")
     rows = [("embeddings", gap.embedding)]
     rows += [(f"layer {index}", one) for index, one in enumerate(gap.layers, start=1)]
     if gap.normed is not None:
         rows.append(("final norm", gap.normed))
+    cells = []
     for name, one in rows:
-        table.add_row(name, *_cells(one, gap.embedding.mean))
-    out.print(table)
-    _print_ratios(gap)
+        figures = (one.mean, one.mean / gap.embedding.mean, one.first, one.rest, one.largest)
+        cells.append([name, *("" if value is None else f"{value:.3g}" for value in figures)])
+    print_rows(("", "mean", "x inputs", "first token", "others", "largest"), cells)
+    ratios = {
+        "last layer {} x its inputs": gap.ratio,
+        "{} x without the first token": gap.rest_ratio,
+        "{} x behind the final norm": gap.normed_ratio,
+    }
+    told = (text.format(f"{one:.3g}") for text, one in ratios.items() if one is not None)
+    say("; ".join(told))
+    if gap.vocabulary is not None:
+        say(f"mean embedding of the whole vocabulary: {number(gap.vocabulary)}", "bright_black")
     say(gap.line(), style="yellow" if gap.is_wide else "green")
-    if picture is not None:
-        say(f"drawn in {picture}", style="bright_black")
     return 0
 
 
-def _cells(one: Lengths, inputs: float) -> list[str]:
-    shown = (one.mean, one.mean / inputs, one.first, one.rest, one.largest)
-    return ["" if value is None else f"{value:.3g}" for value in shown]
+def measure_norms(model: str, text: str) -> NormGap:
+    """Measure a model on a text: a shipped name, a folder, or a run's folder.
 
+    Computed in float32, whatever the weights are stored in.
+    """
+    import torch
 
-def _print_ratios(gap: NormGap) -> None:
-    parts = [f"last layer {gap.ratio:.3g} x its inputs"]
-    if gap.rest_ratio is not None:
-        parts.append(f"{gap.rest_ratio:.3g} x without the first token")
-    if gap.normed_ratio is not None:
-        parts.append(f"{gap.normed_ratio:.3g} x behind the final norm")
-    say("; ".join(parts))
-    if gap.vocabulary is not None:
-        say(
-            f"mean embedding of the whole vocabulary: {number(gap.vocabulary)}",
-            style="bright_black",
-        )
+    from burnish.lm.folder import load_model
+    from burnish.lm.model_input import ModelInput
+    from burnish.models.norm_report import measure_norm_gap
+    from burnish.training.trainable import model_of
+
+    if not text.strip():
+        raise UserError("text: got nothing to read; expected some words")
+    loaded = load_model(model_of(model), dtype="float32", device="auto")
+    module = loaded.module
+    for name, weight in module.named_parameters():
+        if not bool(weight.isfinite().all()):
+            raise UserError(
+                f"model '{model}': weight {name} has values that are no numbers; expected sound "
+                "weights. Load an earlier checkpoint"
+            )
+    ids = loaded.tokenizer.encode_data(text)[: module.longest_row(0)]
+    ids_1S = torch.tensor([ids], device=loaded.device)
+    positions_1S = torch.arange(len(ids), device=loaded.device).unsqueeze(0)
+    # The embedding table of the text; an encoder of pictures may have tables of its own.
+    parts: list[Any] = list(module.modules())
+    tables = [one.get_input_embeddings() for one in parts if hasattr(one, "get_input_embeddings")]
+    found = next((one for one in (*tables, *parts) if isinstance(one, torch.nn.Embedding)), None)
+    table_VD = None if found is None else found.weight
+    return measure_norm_gap(module, lambda: module(ModelInput(ids_1S, positions_1S)), table_VD)

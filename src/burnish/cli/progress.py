@@ -7,14 +7,17 @@ share say whether something is learned.
 from __future__ import annotations
 
 import dataclasses
+import html
+import io
 import sys
-import textwrap
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -185,6 +188,76 @@ class LiveView(LineView):
         if self.live is not None:
             self.live.stop()
             self.live = None
+
+
+PAUSE_S = 0.25
+"""Between two updates of a notebook's output: each is sent to a browser."""
+WIDE = 160
+"""Columns of a notebook's output."""
+
+
+class NotebookView(LineView):
+    """The last steps and what happened, as one output of a cell that is updated in its place."""
+
+    def __init__(self, notes: tuple[str, ...], watch: Watch, part: str = "") -> None:
+        super().__init__(notes, watch, part)
+        self.steps: deque[StepDone] = deque(maxlen=ROWS)
+        self.lines: list[str] = []
+        self.doing = ""
+        self._handle: Any = None
+        self._shown_at = 0.0
+
+    def show(self, event: Event) -> None:
+        super().show(event)
+        is_last = type(event).__name__ == "Finished"
+        if is_last or time.monotonic() - self._shown_at >= PAUSE_S:
+            self.close()
+
+    def line(self, text: str, style: str = "") -> None:
+        self.doing = ""
+        self.lines.append(text)
+
+    def warn(self, text: str) -> None:
+        self.lines.append(f"warning: {text}")
+
+    def on_started(self, event: Any) -> None:
+        self.line(f"{event.folder.name}: {event.model}, {event.device}, {event.dtype}")
+        self.lines += [f"data: {note}" for note in self.notes]
+
+    def on_preparing(self, event: Any) -> None:
+        self.doing = str(event)
+
+    def on_stepdone(self, event: StepDone) -> None:
+        self.steps.append(event)
+        for warning in self.watch.see(event):
+            self.warn(warning)
+
+    def on_timeleft(self, event: Any) -> None:
+        self.doing = f"time: {event}"
+
+    def on_evaluating(self, event: Any) -> None:
+        self.doing = f"held out: {event}"
+
+    def on_finished(self, event: Any) -> None:
+        self.line(f"{result_line(event)}  {event.reason}".rstrip())
+
+    def close(self) -> None:
+        """Show what is known by now."""
+        from IPython.display import HTML, display
+
+        self._shown_at = time.monotonic()
+        page = HTML(f"<pre>{html.escape(self.text())}</pre>")
+        if self._handle is None:
+            self._handle = display(page, display_id=True)
+        else:
+            self._handle.update(page)
+
+    def text(self) -> str:
+        """The output."""
+        paper = Console(file=io.StringIO(), width=WIDE, force_jupyter=False)
+        with paper.capture() as captured:
+            paper.print(step_table(list(self.steps), WIDE))
+        return "\n".join([captured.get(), *self.lines, self.doing])
 
 
 # --- one step as a line and as a row
@@ -426,34 +499,19 @@ def _print_curves(folder: Path) -> None:
 
 
 def rewarded(about: Manifest) -> str:
-    """What earned reward: `digit (regex [0-9]), brief (length, weight 0.2)`."""
+    """What earned reward: `digit, brief (weight 0.2)`; not what is only measured."""
     told = []
     place = 0
-    while setting(about, f"rewards.{place}.kind") is not None:
-        told.append(_reward(about, f"rewards.{place}"))
+    while (kind := setting(about, f"rewards.{place}.kind")) is not None:
+        keys = ("name", "weight", "method", "path")
+        name, weight, method, path = (setting(about, f"rewards.{place}.{key}") for key in keys)
         place += 1
-    return ", ".join(filter(None, told))
-
-
-def _reward(about: Manifest, table: str) -> str:
-    """One reward in a few words; empty for one of weight 0, which is only measured."""
-    kind, name, weight, pattern, forbids, method, path = (
-        setting(about, f"{table}.{key}")
-        for key in ("kind", "name", "weight", "pattern", "forbid", "method", "path")
-    )
-    if weight == 0:
-        return ""
-    # A function that was given in Python has a digest of its code behind its name.
-    called = str(path or "").rpartition(":")[2].partition("@")[0]
-    function = called if kind == "function" else ""
-    own = pattern or method or function
-    detail = textwrap.shorten(f"{'not ' * bool(forbids)}{own or ''}", 40)
-    facts = [] if function and name in (None, "", function) else [f"{kind} {detail}".rstrip()]
-    if weight not in (None, 1):
-        facts.append(f"weight {weight:g}")
-    title = name or function or facts[0]
-    rest = ", ".join(fact for fact in facts if fact != title)
-    return f"{title} ({rest})" if rest else title
+        # A function that was given in Python has a digest of its code behind its name.
+        called = str(path or "").rpartition(":")[2].partition("@")[0] if kind == "function" else ""
+        title = name or called or method or kind
+        if weight != 0:
+            told.append(title if weight in (None, 1) else f"{title} (weight {weight:g})")
+    return ", ".join(told)
 
 
 def view_for(trainer: Any, *, quiet: bool, as_json: bool) -> View:
@@ -464,19 +522,17 @@ def view_for(trainer: Any, *, quiet: bool, as_json: bool) -> View:
         return JsonView()
     if quiet:
         return QuietView()
-    kind = _kind_of_view()
+    kind = LiveView if out.is_terminal else LineView
     config = trainer.config
-    return kind(
+    return (NotebookView if in_notebook() else kind)(
         tuple(trainer.tasks.notes),
         watch_of(config, trainer.store.about.origins),
         config.evaluation.part,
     )
 
 
-def _kind_of_view() -> type[LineView]:
-    if "IPython" in sys.modules:
-        from burnish.cli.notebook_view import NotebookView, in_notebook
-
-        if in_notebook():
-            return NotebookView
-    return LiveView if out.is_terminal else LineView
+def in_notebook() -> bool:
+    """Whether a Jupyter kernel runs this process; a terminal's IPython is a terminal."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return getattr(shell, "kernel", None) is not None

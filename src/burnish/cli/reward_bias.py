@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from burnish.cli.console import emit_json, number, out, say
-from burnish.cli.drawing import table_of
+from burnish.cli.console import emit_json, number, say
+from burnish.cli.drawing import print_rows
 from burnish.cli.shared_options import AsJson
 from burnish.errors import UserError
 from burnish.source import find_function
@@ -120,7 +120,7 @@ def print_report(report: BiasReport, source: str) -> None:
     say(f"'{report.reward}' on {report.pairs} pairs of {source}{left}", style="bold")
     say(f"accuracy {report.accuracy}")
     heads = ("", "alone", "agrees", "opposes", "planted", "flips", "paid", "corr", "probe")
-    rows = [
+    rows = (
         (
             one.name,
             number(one.predicts),
@@ -133,11 +133,8 @@ def print_report(report: BiasReport, source: str) -> None:
             number(one.probe_auc),
         )
         for one in report.attributes
-    ]
-    table = table_of(*heads)
-    for row in rows:
-        table.add_row(*row)
-    out.print(table)
+    )
+    print_rows(heads, rows)
     say(
         "alone: accuracy of the attribute itself; agrees, opposes: accuracy where the chosen or the "
         "rejected response has more of it; planted: accuracy when it is put on the rejected one; "

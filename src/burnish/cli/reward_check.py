@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -83,7 +82,11 @@ class _Data(NamedTuple):
         """Those of the file or run that is named."""
         from burnish.bench.reward_check import cases_for
 
-        assert self.path is not None, "asked for answers that are not named"
+        if self.path is None:
+            raise UserError(
+                f"reward '{scorer.name}' needs responses to score; give --data FILE with prompt and "
+                "responses, or --data RUN."
+            )
         if not self.path.is_file():
             return self.stored(scorer, find_run(self.runs, str(self.path)), has_record=False)
         if self.step:
@@ -110,19 +113,12 @@ def _target(words: Sequence[str], data: _Data) -> tuple[Scorer, list[Case], str]
     from burnish.rewards.function import from_function
 
     word, *more = words
-    if word.endswith(".py"):
-        raise _unnamed(word)
-    is_function, run = ".py:" in word, None
+    is_function, run = ".py" in word, None
     if not is_function and not word.endswith(".toml"):
         run = _run_of(word, data.runs)
     if more and (is_function or run is not None):
         raise UserError(f"'{more[0]}' has no meaning behind '{word}'; give a recipe instead.")
     if is_function:
-        if data.path is None:
-            raise UserError(
-                f"reward '{word}' needs responses to score; give --data FILE with prompt and "
-                "responses, or --data RUN."
-            )
         scorer: Scorer = from_function(find_function(word, "reward"))
         return data.cases(scorer)
     if run is None:
@@ -171,21 +167,6 @@ def _recipe_target(words: Sequence[str], data: _Data) -> tuple[Scorer, list[Case
     held_out = 0 if tasks.train_size is None else len(tasks.held_out())
     aside = f" beside {held_out} held out" if held_out else ""
     return scorer, cases, f"{size} of the recipe{aside}, answered right, wrong and not at all"
-
-
-def _unnamed(file: str) -> UserError:
-    path = Path(file)
-    if not path.is_file():
-        near = [one.name for one in path.parent.glob("*.py")] if path.parent.is_dir() else []
-        return UserError(f"{file}: no such file.{did_you_mean(path.name, near)}")
-    try:
-        body = ast.parse(path.read_bytes()).body
-    except (SyntaxError, ValueError) as error:
-        return UserError(f"{file}: not readable as Python ({error}); give FILE.py:NAME.")
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-    names = [node.name for node in body if isinstance(node, kinds) and node.name[0] != "_"]
-    has = ", ".join(names) or "no function"
-    return UserError(f"'{file}' names no function; give {file}:NAME; it has {has}.")
 
 
 def print_report(report: Report, source: str) -> None:

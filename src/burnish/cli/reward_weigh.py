@@ -13,7 +13,7 @@ from typer import Argument, Option
 
 from burnish.api.needs import import_policy
 from burnish.cli.console import emit_json, number, one_line, out, say, share
-from burnish.cli.drawing import table_of
+from burnish.cli.drawing import print_rows
 from burnish.cli.shared_options import RUNS, AsJson, RunsFolder
 from burnish.errors import UserError, did_you_mean
 from burnish.store import RunStore, find_run
@@ -163,15 +163,15 @@ def print_weighed(weighed: Weighed) -> None:
         titles += ["at clip"] if has_unit else []
         factors = ("weakness", "risk", "redundancy")
         titles += ["weight", "settles", *factors] if has_factors else []
-        table = table_of(*titles)
+        rows = []
         for name, row in record["methods"][method].items():
             known = record["rewards"][name]
             cells = [one_line(name), share(row["share"]), number(row["correlation"], 2)]
             cells += [share(known["saturated"])] if has_unit else []
             keys = ("weight", "settled", *factors) if has_factors else ()
             cells += [number(known[key], 2) for key in keys]
-            table.add_row(*(Text(cell) for cell in cells))
-        out.print(table)
+            rows.append(cells)
+        print_rows(titles, rows)
     _print_categories(weighed)
     for below in weighed.below:
         say()
@@ -210,8 +210,5 @@ def _print_categories(weighed: Weighed) -> None:
         return
     say()
     say("share by category", style="bold")
-    table = table_of("category", "sum", "GDPO", "frozen", "tri-factor")
-    for label, by_method in shares.items():
-        cells = [one_line(label) or "(none)", *(share(value) for value in by_method.values())]
-        table.add_row(*(Text(cell) for cell in cells))
-    out.print(table)
+    rows = ((label or "(none)", *map(share, one.values())) for label, one in shares.items())
+    print_rows(("category", "sum", "GDPO", "frozen", "tri-factor"), rows)

@@ -170,17 +170,7 @@ def held_out_score(evaluation: StoredEvaluation) -> list[float] | None:
 
 def setting(about: Manifest, key: str) -> Any:
     """The value of a dotted key, such as `rollout.prompts`; None where the run has none."""
-    if key in about.config:
-        return about.config[key]
-    value: Any = about.config
-    for word in key.split("."):
-        if isinstance(value, dict) and word in value:
-            value = value[word]
-        elif isinstance(value, list) and word.isdigit() and int(word) < len(value):
-            value = value[int(word)]
-        else:
-            return None
-    return value
+    return about.config.get(key)
 
 
 def planned_steps(about: Manifest) -> int | None:

@@ -6,15 +6,15 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
 from burnish.cli.console import emit_json, say
 from burnish.cli.shared_options import AsJson
 from burnish.config.recipes import resolve
-from burnish.errors import UserError, did_you_mean
-from burnish.source import find_module
+from burnish.errors import UserError
+from burnish.source import find_function, find_module
 
 if TYPE_CHECKING:
     from burnish.rewards.scorer import Scorer
@@ -74,13 +74,10 @@ def scorer_of(words: Sequence[str]) -> Scorer:
     """`file.py:name` and `package.module:name` are a scorer or a reward function; else a recipe."""
     from burnish.rewards.config import build_all
 
-    if words and ":" in words[0] and "=" not in words[0]:
+    if (":" in words[0] or words[0].endswith(".py")) and "=" not in words[0]:
         if len(words) > 1:
             raise UserError(f"'{words[1]}' follows a scorer; settings belong to a recipe.")
         return _named(words[0])
-    if words and words[0].endswith(".py"):
-        raise UserError(f"'{words[0]}' names a file but no function; expected {words[0]}:NAME.")
-
     asked = resolve(words)
     return build_all(asked.resolved.value.rewards, base=asked.root)
 
@@ -105,16 +102,7 @@ def _named(path: str) -> Scorer:
     place, _, name = path.rpartition(":")
     if not place.endswith(".py") and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
-    module = find_module(place, f"scorer '{path}'")
-    found: Any = getattr(module, name, None)
-    if isinstance(found, Scorer):
-        return found
-    if callable(found) and not isinstance(found, type):
-        return from_function(found, name)
-    known = [key for key, value in vars(module).items() if isinstance(value, Scorer)]
-    known += [key for key, value in vars(module).items() if callable(value)]
-    got = f"has no '{name}'" if found is None else f"has '{name}', a {type(found).__name__}"
-    raise UserError(
-        f"scorer '{path}': '{place}' {got}; expected a Scorer or a reward function."
-        f"{did_you_mean(name, known)}"
+    found = getattr(find_module(place, f"scorer '{path}'"), name, None) if place else None
+    return (
+        found if isinstance(found, Scorer) else from_function(find_function(path, "scorer"), name)
     )

@@ -9,11 +9,10 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import msgspec
-from rich.markup import escape
 from typer import Option
 
 from burnish.cli.console import STATUS_STYLES, emit_json, interval, one_line, out, say
-from burnish.cli.drawing import print_curves, table_of
+from burnish.cli.drawing import print_curves, print_rows
 from burnish.cli.runs import (
     MEASURES,
     choose_run,
@@ -34,16 +33,12 @@ from burnish.cli.show_samples import (
 )
 from burnish.errors import UserError, did_you_mean
 from burnish.metrics import agreeing
-from burnish.step_warnings import CUT_SHARE, cut_text
 from burnish.store import Manifest, RunStatus, RunStore, StoredSample
 from burnish.store.processes import read_processes
 from burnish.store.run import DATA
 from burnish.store.sample_name import shown_step
 from burnish.texts import counted
 
-CUT = "length/truncated_share"
-LATE = 5
-"""Steps at the end whose cut answers the summary looks at."""
 AGREEMENT = ("reward/corr/", "reward/conflict/")
 GROUPS = 3
 """Groups of the last step that the summary shows."""
@@ -214,16 +209,6 @@ def print_summary(store: RunStore) -> None:
     if raised := raised_line(store):
         say(_filled("raised", raised.split(), " "), style="yellow")
     _print_held_out(store)
-    points = store.metrics(CUT).get(CUT, [])[-LATE:]
-    shares = [point.value for point in points if point.value is not None]
-    cut = sum(shares) / len(shares) if shares else 0.0
-    limit, turn, kind = (
-        setting(store.about, f"rollout.{key}") for key in ("max_tokens", "turn_tokens", "kind")
-    )
-    if cut > CUT_SHARE and isinstance(limit, int) and limit:
-        turn = turn if isinstance(turn, int) else 0
-        text = cut_text(cut, limit, turn, is_program=kind == "agent")
-        say(f"cut       {text}", style="yellow")
     say()
     print_curves(curves_of(store))
     _print_agreement(store)
@@ -304,12 +289,11 @@ def _print_agreement(store: RunStore) -> None:
     say(
         f"do the rewards agree? correlation / share of answers in opposite order, step {newest + 1}"
     )
-    titles = {name: escape(one_line(name)) for name in names}
-    table = table_of("", *[titles[name] for name in names[1:]])
-    for row, name in enumerate(names[:-1]):
-        cells = [_agreement(values, name, other) for other in names[row + 1 :]]
-        table.add_row(titles[name], *[""] * row, *cells)
-    out.print(table)
+    rows = [
+        [name, *[""] * row, *(_agreement(values, name, other) for other in names[row + 1 :])]
+        for row, name in enumerate(names[:-1])
+    ]
+    print_rows(("", *map(one_line, names[1:])), rows)
 
 
 def _agreement(values: Mapping[str, float | None], first: str, second: str) -> str:

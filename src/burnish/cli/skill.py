@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-from rich.table import Table
-from rich.text import Text
 from typer import Argument, Option
 
 from burnish.arguments import as_word
-from burnish.cli.console import complain, emit_json, one_line, out, say
+from burnish.cli.console import complain, emit_json, one_line, say
+from burnish.cli.drawing import print_rows
 from burnish.cli.shared_options import AsJson
 
 if TYPE_CHECKING:
@@ -110,11 +109,8 @@ def _show_skill(place: str, mode: Mode, *, as_json: bool) -> None:
         return
     say(seen.procedure)
     say()
-    table = Table(box=None, pad_edge=False, padding=(0, 1))
-    for column in ("resource", "type", "gives away", "from mode", "impact", "cost", "what"):
-        table.add_column(column, overflow="fold")
-    for entry in seen.resources:
-        words = (
+    rows = (
+        (
             entry.id,
             entry.type,
             entry.leakage_level,
@@ -123,8 +119,10 @@ def _show_skill(place: str, mode: Mode, *, as_json: bool) -> None:
             entry.cost,
             entry.description,
         )
-        table.add_row(*(Text(one_line(word)) for word in words))
-    out.print(table)
+        for entry in seen.resources
+    )
+    titles = ("resource", "type", "gives away", "from mode", "impact", "cost", "what")
+    print_rows(titles, rows, None)
     hidden = len(whole.resources) - len(seen.resources)
     if hidden:
         say(f"{hidden} resource(s) are not visible in {mode} mode.", "yellow")

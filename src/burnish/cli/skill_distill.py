@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from typer import Argument, Option
 
-from burnish.cli.console import complain, count, emit_json, err, one_line, say, warn
+from burnish.cli.console import Reporter, complain, count, emit_json, one_line, say, warn
 from burnish.cli.shared_options import ApiKeyEnv, AsJson, MaxTokens, Temperature, takes
 from burnish.errors import UserError
 from burnish.store.durable import make_folder
@@ -68,18 +68,12 @@ class AuthorFlags(NamedTuple):
         import msgspec
 
         from burnish.agents.trace2skill import Settings
+        from burnish.bench.open_judge import read_options
 
         if bool(self.with_) == bool(self.roles):
             raise UserError("give either --with MODEL or --roles FILE.py:NAME.")
-        table: dict[str, Any] = {}
-        for word in self.option or ():
-            key, _, value = word.partition("=")
-            try:
-                table[key] = json.loads(value)
-            except ValueError:
-                table[key] = value
         try:
-            return msgspec.convert(table, Settings)
+            return msgspec.convert(read_options(self.option or ()), Settings)
         except msgspec.ValidationError as error:
             known = ", ".join(field.name for field in msgspec.structs.fields(Settings))
             raise UserError(f"--option: {error}; known are {known}, as KEY=VALUE.") from error
@@ -204,11 +198,12 @@ async def _work(
         if isinstance(text, Refused):
             raise UserError(f"no draft of '{new}': {text.reason}.")
         files = {MANUAL: text}
-    progress = _Progress(quiet=quiet)
-    try:
+    with Reporter(quiet=quiet) as report:
+
+        def progress(stage: str, done: int, total: int) -> None:
+            report(stage if total else f"{stage}, level {done}", done, total or done)
+
         return await distil(pool, files, players, settings, progress=progress)
-    finally:
-        progress.close()
 
 
 def _checker(function: Any) -> Any:
@@ -217,32 +212,9 @@ def _checker(function: Any) -> Any:
     async def checked(trace: Any, fixed: str) -> bool | None:
         found = function(trace, fixed)
         value = await found if inspect.isawaitable(found) else found
-        if value is not None and not isinstance(value, bool):
-            raise UserError(f"--check returned {value!r:.60}; expected True, False or None.")
-        return value
+        return None if value is None else bool(value)
 
     return checked
-
-
-class _Progress:
-    """One line a stage on a terminal; every tenth part of it in a log."""
-
-    def __init__(self, *, quiet: bool) -> None:
-        self.quiet = quiet
-        self.status = err.status("distilling ...") if err.is_terminal and not quiet else None
-        if self.status is not None:
-            self.status.start()
-
-    def __call__(self, stage: str, done: int, total: int) -> None:
-        text = f"{stage} {done}/{total}" if total else f"{stage}, level {done}"
-        if self.status is not None:
-            self.status.update(f"{text} ...")
-        elif not self.quiet and (not total or done == total or done % max(1, total // 10) == 0):
-            err.print(text, soft_wrap=True)
-
-    def close(self) -> None:
-        if self.status is not None:
-            self.status.stop()
 
 
 def spent_of(model: JudgeModel | None, journal: Path, seconds: float) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from msgspec.structs import replace
 from typer import Argument, Option
 
 from burnish.cli.completion import complete_models, complete_words
@@ -22,7 +23,7 @@ from burnish.texts import counted
 if TYPE_CHECKING:
     from burnish.agents.trace2skill import Evolved, Roles, Settings
     from burnish.agents.trace2skill.evolution import Change
-    from burnish.config.recipes import Asked
+    from burnish.api.measure import EvaluationSetup
     from burnish.records import Task
 
 Words = Annotated[
@@ -77,6 +78,7 @@ def evolve(
 
     from burnish.agents.trace2skill import LMRoles, held_out, read_skill
     from burnish.agents.trace2skill.skill_files import carried_files, refuse_foreign, skill_name
+    from burnish.api.measure import EvaluationSetup
     from burnish.config.recipes import resolve
     from burnish.lm.named import open_lm
     from burnish.source import find_function
@@ -85,7 +87,17 @@ def evolve(
     files = read_skill(skill)
     refuse_foreign(out / skill_name(files), skill)
     asked = resolve(words)
-    chosen = _tasks(asked, tasks)
+    if not asked.resolved.value.rewards:
+        raise UserError(
+            f"recipe '{asked.recipe}' has no rewards; expected [[rewards]], which say whether a task "
+            "was passed."
+        )
+    test = EvaluationSetup.of(asked, part)
+    chosen = {task.id: task for task in test.tasks.sample(tasks)}
+    if len(chosen) < 2:
+        raise UserError(
+            f"task '{test.tasks.name}' has {counted(len(chosen), 'task')}; expected 2 or more."
+        )
     aside = sum(held_out(list(chosen), share))
     if not 0 < aside < len(chosen):
         raise UserError(
@@ -111,33 +123,15 @@ def evolve(
             report(f"playing and distilling, {most} games", games[0], most)
 
         work = partial(
-            _work, asked, chosen, files, lm, roles, settings, out / "plays.jsonl", seeds=seeds,
-            share=share, temperature=play_temperature, pass_at=flags.pass_at, part=part, tell=tell,
+            _work, test, chosen, files, lm, roles, settings, out / "plays.jsonl", seeds=seeds,
+            share=share, temperature=play_temperature, pass_at=flags.pass_at, tell=tell,
         )  # fmt: skip
         found = anyio.run(work)
     return _tell(found, out, skill_name(files), carried_files(skill), len(chosen), as_json=as_json)
 
 
-def _tasks(asked: Asked, count: int) -> dict[str, Task]:
-    from burnish.tasks.config import build
-
-    config = asked.resolved.value
-    if not config.rewards:
-        raise UserError(
-            f"recipe '{asked.recipe}' has no rewards; expected [[rewards]], which say whether a task "
-            "was passed."
-        )
-    tasks = build(config.task, config.run.seed, asked.root)
-    found = {task.id: task for task in tasks.sample(count)}
-    if len(found) < 2:
-        raise UserError(
-            f"task '{tasks.name}' has {counted(len(found), 'task')}; expected 2 or more."
-        )
-    return found
-
-
 async def _work(
-    asked: Asked,
+    test: EvaluationSetup,
     tasks: dict[str, Task],
     files: dict[str, str],
     lm: Any,
@@ -149,30 +143,18 @@ async def _work(
     share: float,
     temperature: float,
     pass_at: float,
-    part: str,
     tell: Callable[[Any], None],
 ) -> Evolved:
     from burnish.agents.trace2skill import TaskAgent, evolve
-    from burnish.arguments import as_word
-    from burnish.lm.base import Sampling
-    from burnish.rewards.config import build_all
-    from burnish.rewards.scorer import bind_check
-    from burnish.tasks.config import build
 
-    config = asked.resolved.value
-    scorer = build_all(config.rewards, base=asked.root)
-    bind_check(scorer, build(config.task, config.run.seed, asked.root).fields)
-    if part:
-        as_word("part", part, [one.name for one in scorer.children])
-    most = config.evaluation.max_tokens or config.rollout.budget
     agent = TaskAgent(
         lm,
-        scorer,
-        Sampling(temperature=temperature, max_tokens=most, stop=config.rollout.stop),
-        rollout=config.rollout.build_evaluation(asked.root),
-        part=part or config.evaluation.part,
+        test.scorer,
+        replace(test.sampling, temperature=temperature),
+        rollout=test.rollout,
+        part=test.part,
         pass_at=pass_at,
-        deadline_s=config.rollout.score_timeout_s,
+        deadline_s=test.deadline_s,
         journal=journal,
         on_play=tell,
     )

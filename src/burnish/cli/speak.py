@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +12,7 @@ import msgspec
 from typer import Argument, Option
 
 from burnish.api.needs import needed
+from burnish.arguments import as_word
 from burnish.cli.console import Reporter, complain, emit_json, one_line, say, warn
 from burnish.cli.shared_options import AsJson
 from burnish.errors import UserError
@@ -38,13 +39,6 @@ Engine = Annotated[
         "espeak-ng), or a folder with a generator of speech and its audio tokenizer.",
     ),
 ]
-Plan = Annotated[
-    bool | None,
-    Option(
-        "--plan/--no-plan",
-        help="Fill in what the script leaves open; by default for texts that are no script.",
-    ),
-]
 PlannerName = Annotated[
     str, Option(metavar="MODEL", help="A language model that plans, instead of the rules.")
 ]
@@ -67,7 +61,6 @@ def speak(
     out: OutFile = None,
     engine: Engine = "espeak",
     seed: Seed = 0,
-    plan: Plan = None,
     lively: Lively = False,
     planner: PlannerName = "",
     instruction: Instruction = "",
@@ -93,14 +86,10 @@ def speak(
       burnish speak scene.toml -o scene.wav --engine runs/speech   # voices of your own
       burnish speak play.txt --script-out play.json        # the plan alone, to edit
     """
-    wanted = {"timeline": timeline, "alignment": alignment, "report": report}
-    if out is None and (script_out is None or any(wanted.values())):
+    if out is None and (script_out is None or timeline or alignment or report):
         raise UserError("nothing to write: name a sound with -o FILE, or a plan with --script-out")
-    _check_outputs(
-        {"-o": out, "--script-out": script_out, "--timeline": timeline, "--alignment": alignment}
-    )
-    if instruction and not planner:
-        raise UserError("--instruction is for a planning model: name one with --planner MODEL")
+    if timeline is not None:  # refused before minutes of rendering
+        as_word("--timeline", timeline.suffix.lower(), (".svg", ".png"))
     with needed("voices", "torch"):
         from burnish.speech.cast import engine_folder
         from burnish.speech.planner import plan_scene, read_script, write_script
@@ -113,12 +102,18 @@ def speak(
     scene, planned_by = given.scene, "nobody"
     if planner:
         scene, planned_by = _plan_by_model(scene, planner, instruction, seed)
-    elif plan or lively or (plan is None and given.is_draft):
+    elif lively or given.is_draft:
         scene, planned_by = plan_scene(scene, seed=seed, lively=lively), "rules"
     if planner and lively:
         scene = plan_scene(scene, seed=seed, lively=True)
     given = given._replace(scene=scene)
-    _check_inputs(given, script, (out, timeline, alignment), script_out)
+    # Only its own plan may take a script's place.
+    inputs = [*given.sounds.values(), *([given.background] if given.background else [])]
+    read = {one.resolve() for one in inputs}
+    written = {one.resolve() for one in (out, timeline, alignment, script_out) if one is not None}
+    own = {script.resolve()} - ({script_out.resolve()} if script_out is not None else set())
+    if over := written & (read | own):
+        raise UserError(f"{over.pop()} is read by the script; write another file")
     if script_out is not None:
         _write(script_out, write_script(given, script_out))
     if out is None:
@@ -139,35 +134,6 @@ def speak(
         _write(alignment, json.dumps(done.alignment, indent=1, ensure_ascii=False) + "\n")
     _tell(done, planned_by, seconds, report, as_json)
     return 0
-
-
-def _check_outputs(outputs: Mapping[str, Path | None]) -> None:
-    """Refuse what would fail only after minutes of rendering."""
-    names: dict[Path, str] = {}
-    for option, path in outputs.items():
-        if path is None:
-            continue
-        other = names.setdefault(path.resolve(), option)
-        if path.is_dir() or other != option:
-            raise UserError(
-                f"{option}: {path} is a folder, or what {other} writes; name another file"
-            )
-        if option == "--timeline" and path.suffix.lower() not in (".svg", ".png"):
-            raise UserError(f"--timeline: got {path}, expected a file that ends in .svg or .png")
-
-
-def _check_inputs(
-    given: Script, script: Path, outputs: Iterable[Path | None], script_out: Path | None
-) -> None:
-    """Refuse to write over what is read; only its own plan may take a script's place."""
-    background = [given.background] if given.background else []
-    sounds = {
-        one.resolve(): "a sound of the script" for one in (*given.sounds.values(), *background)
-    }
-    read = {**sounds, script.resolve(): "the script"}
-    for path, inputs in (*((one, read) for one in outputs), (script_out, sounds)):
-        if path is not None and path.resolve() in inputs:
-            raise UserError(f"{path} is {inputs[path.resolve()]}; write another file")
 
 
 def _tell_script(script_out: Path | None, scene: Any, planned_by: str, as_json: bool) -> None:
@@ -250,19 +216,20 @@ def _tell(done: Rendering, planned_by: str, seconds: float, report: bool, as_jso
             say(f"  {name:22} {value:.3f}")
 
 
-_Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e9)]
-
-
-class _Row(msgspec.Struct):
-    """What the summary reads of a row; the others stay as they are."""
+class Row(msgspec.Struct, kw_only=True):
+    """A recording's label as a line of a file."""
 
     file: str
-    seconds: _Seconds
-    speech_s: _Seconds
-    speakers: Annotated[int, msgspec.Meta(ge=0)]
-    overlap: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
-    snr_db: Annotated[float, msgspec.Meta(ge=-1000.0, le=1000.0)] | None
     words: bool = False
+    seconds: float
+    speech_s: float
+    speakers: int
+    overlap: float
+    snr_db: float | None
+    clipped: float | None = None
+    bandwidth_hz: float | None = None
+    turns: list[dict[str, Any]] = []
+    scene: dict[str, Any] | None = None
 
 
 def speak_label(
@@ -285,27 +252,28 @@ def speak_label(
       burnish speak-label recordings/ -o labels.jsonl
       burnish speak-label talk.wav --words --json
     """
+    from burnish.lm.lines import LineFile
+
     with needed("labels of recordings", "torch"):
         from burnish.models.long_speech import label_retention
         from burnish.speech.label import label_file, sound_files
     files = sound_files(folder)
-    done = _labelled(out) if out is not None else {}
-    rows = []
-    with Reporter() as report:
+    rows: list[Row] = []
+    with Reporter() as report, nullcontext() if out is None else LineFile(out, Row) as kept:
+        done = {} if kept is None else {row.file: row for row in kept.records}
         for place, file in enumerate(files):
             report("labelling", place, len(files))
             row = done.get(str(file))
-            if row is None or (words and not row.get("words")):
+            if row is None or (words and not row.words):
                 try:
                     label = label_file(file, words=words)
                 except UserError as error:
                     warn(str(error))
                     continue
-                found = label._asdict()
-                found["turns"] = [turn._asdict() for turn in label.turns]
-                row = msgspec.to_builtins({"file": str(file), "words": words, **found})
-                if out is not None:
-                    _append_row(out, row)
+                found = {**label._asdict(), "turns": [turn._asdict() for turn in label.turns]}
+                row = Row(file=str(file), words=words, **msgspec.to_builtins(found))
+                if kept is not None:
+                    kept.append(row)
             rows.append(row)
     if not rows:
         raise UserError(f"{folder}: no sound could be read")
@@ -313,58 +281,25 @@ def speak_label(
         for row in rows:
             emit_json(row)
         return 0
-    clips: list[Any] = [
-        {"snr": r["snr_db"], "overlap": r["overlap"], "speakers": r["speakers"]} for r in rows
-    ]
     for row in rows:
         _show_label(row)
-    kept = label_retention(clips)
-    total = max(1, len(rows))
+    clips: list[Any] = [
+        {"snr": r.snr_db, "overlap": r.overlap, "speakers": r.speakers} for r in rows
+    ]
+    own, usual = (len(side) for side in label_retention(clips)[:2])
     say(
-        f"kept      {len(kept.label_kept)} of {len(rows)} labelled ({len(kept.label_kept) / total:.0%}); "
-        f"a filter (1 speaker, 20 dB, 5 % overlap) would keep {len(kept.filter_kept)} "
-        f"({len(kept.filter_kept) / total:.0%})"
+        f"kept      {own} of {len(rows)} labelled ({own / len(rows):.0%}); a filter (1 speaker, 20 dB, "
+        f"5 % overlap) would keep {usual} ({usual / len(rows):.0%})"
     )
     return 0
 
 
-def _show_label(row: dict[str, Any]) -> None:
-    snr = "SNR unknown" if row["snr_db"] is None else f"SNR {row['snr_db']:.0f} dB"
+def _show_label(row: Row) -> None:
+    snr = "SNR unknown" if row.snr_db is None else f"SNR {row.snr_db:.0f} dB"
     what = (
-        f"{counted(row['speakers'], 'speaker')}, {row['speech_s']:.1f} of {row['seconds']:.1f} s speech, "
-        f"{row['overlap']:.0%} overlap, {snr}"
+        f"{counted(row.speakers, 'speaker')}, {row.speech_s:.1f} of {row.seconds:.1f} s speech, "
+        f"{row.overlap:.0%} overlap, {snr}"
     )
-    say(f"{shown_path(Path(row['file']))}: {what if row['speakers'] else 'nobody speaks'}")
-    if row.get("words") and row["scene"]:
-        for sentence in row["scene"]["sentences"]:
-            say(f"  {sentence['speaker']}: {one_line(sentence.get('text', ''))}")
-
-
-def _labelled(out: Path) -> dict[str, dict[str, Any]]:
-    """Rows of an earlier run, the last one of each file; a last line that was cut off is dropped."""
-    from burnish.models.long_speech.scene import decoded
-    from burnish.store.durable import write_file
-
-    rows: dict[str, dict[str, Any]] = {}
-    lines = out.read_bytes().splitlines() if out.exists() else []
-    for number, line in enumerate(lines, start=1):
-        try:
-            row = decoded(line)
-            rows[msgspec.convert(row, _Row).file] = row
-        except ValueError as error:
-            is_cut = number == len(lines) and line.startswith(b'{"file":')
-            if is_cut and not isinstance(error, msgspec.ValidationError):
-                break
-            raise UserError(
-                f"{out}: line {number} is no label of a recording ({error}); name another file with -o"
-            ) from None
-    whole = b"".join(msgspec.json.encode(row) + b"\n" for row in rows.values())
-    if lines and whole != out.read_bytes():
-        write_file(out, whole)
-    return rows
-
-
-def _append_row(out: Path, row: dict[str, Any]) -> None:
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with out.open("ab") as file:
-        file.write(msgspec.json.encode(row) + b"\n")
+    say(f"{shown_path(Path(row.file))}: {what if row.speakers else 'nobody speaks'}")
+    for sentence in row.scene["sentences"] if row.words and row.scene else ():
+        say(f"  {sentence['speaker']}: {one_line(sentence.get('text', ''))}")

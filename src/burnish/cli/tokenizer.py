@@ -9,9 +9,9 @@ from typing import Annotated
 from typer import Argument, Option
 
 from burnish.api.needs import needed
+from burnish.arguments import as_new_folder
 from burnish.cli.console import emit_json, say
 from burnish.cli.shared_options import AsJson
-from burnish.errors import UserError
 from burnish.texts import shown_path
 
 
@@ -42,8 +42,7 @@ def train(
         from burnish.lm.tokenizer import Tokenizer
     from burnish.tasks.corpus import Corpus
 
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"{out} is there already; name a new folder with --out.")
+    as_new_folder("--out", out)
     corpus = Corpus(tuple(data), column)
     seen = 0
 

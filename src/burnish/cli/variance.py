@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from rich.table import Table
 from typer import Argument, Option
 
-from burnish.cli.console import Reporter, emit_json, number, out, say, share
+from burnish.cli.console import Reporter, emit_json, number, say, share
+from burnish.cli.drawing import print_rows
 from burnish.cli.shared_options import AsJson, LocalModelName, Seed, takes
 
 if TYPE_CHECKING:
@@ -110,13 +110,12 @@ def _print_parts(report: VarianceReport) -> None:
 
 
 def _print_samplers(report: VarianceReport) -> None:
-    table = Table(box=None, pad_edge=False)
-    for title in ("sampler", "forwards", "loss variance", "gradient trace", "x forwards"):
-        table.add_column(title, justify="left" if title == "sampler" else "right")
+    titles = ("sampler", "forwards", "loss variance", "gradient trace", "x forwards")
+    rows = []
     for one in sorted(report.samplers, key=lambda sampler: sampler.cost):
         cells = (_interval(one.loss), _interval(one.gradient), number(one.cost))
-        table.add_row(one.name, str(one.forwards), *cells)
-    out.print(table)
+        rows.append((one.name, str(one.forwards), *cells))
+    print_rows(titles, rows)
 
 
 def _interval(figure: Interval | None) -> str:
