@@ -312,8 +312,8 @@ def test_a_broken_image_is_named(folders):
 
 def test_a_broken_image_as_large_as_another_is_named_with_its_task(loaded_of):
     """Its row is laid out before the image is opened."""
+    from burnish.rollouts import single_turn
     from burnish.rollouts.base import roll_out
-    from burnish.rollouts.one_turn import single_turn
 
     whole = as_bytes(picture(11, 52, 44))
     good, broken = shared_blobs().add(whole), shared_blobs().add(whole[:-40])

@@ -11,7 +11,6 @@ whatever token ids the server returned.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
@@ -172,13 +171,18 @@ class Session:
         completions = await self.lm.sample(self.token_ids or self.messages, sampling)
         branches = []
         for completion in completions:
-            # Not copy(), which takes longer than everything else here.
-            own = object.__new__(Session)
-            own.__dict__.update(self.__dict__)
-            own.messages, own.shown, own.info = [*self.messages], [*self.shown], {**self.info}
+            own = self.copy()
             own._append(completion)
             branches.append(own)
         return branches
+
+    def copy(self) -> Session:
+        """A session that goes on by itself from where this one stands."""
+        # Not copy.copy(), which takes longer than everything else in a branch.
+        own = object.__new__(Session)
+        own.__dict__.update(self.__dict__)
+        own.messages, own.shown, own.info = [*self.messages], [*self.shown], {**self.info}
+        return own
 
     def observe(self, messages: Sequence[Message], shown: Sequence[Message] = ()) -> None:
         """Add what the environment says; the model answers next.
@@ -225,19 +229,16 @@ class Session:
 
         The replies before the mark are read there as they were sampled, and trained here alone.
         """
-        own = object.__new__(Session)
-        own.__dict__.update(self.__dict__)
+        own = self.copy()
         own.rewind(mark)
-        own.seed, own.cost_usd, own.info = seed, 0.0, {**self.info}
+        own.seed, own.cost_usd = seed, 0.0
         own.spans = tuple(Span(s.author, s.token_ids, media=s.media) for s in own.spans)
         return own
 
     def train_on(self, logprobs: Sequence[float]) -> None:
-        last = self.spans[-1]
-        self.spans = (
-            *self.spans[:-1],
-            Span(last.author, last.token_ids, tuple(logprobs), trainable=True),
-        )
+        *before, last = self.spans
+        trained = Span(last.author, last.token_ids, tuple(logprobs), trainable=True)
+        self.spans = (*before, trained)
 
     def trajectory(
         self,
@@ -276,13 +277,10 @@ class Session:
         self.spans = (*self.spans, span)
         self.finish = completion.finish
         self.cost_usd += completion.cost_usd
-        if (version := completion.weight_version) is not None:
-            known = version if self.weight_version is None else self.weight_version
-            self.weight_version = min(version, known)
+        versions = (self.weight_version, completion.weight_version)
+        self.weight_version = min((v for v in versions if v is not None), default=None)
         if completion.top_logprobs:
-            self.info["top_logprobs"] = [
-                {str(id_): value for id_, value in one.items()} for one in completion.top_logprobs
-            ]
+            self.info["top_logprobs"] = msgspec.to_builtins(completion.top_logprobs, str_keys=True)
         if completion.unmasked:
             self.info["unmasked"] = [*self.info.get("unmasked", ()), list(completion.unmasked)]
         return self._said(completion.text, len(ids) or completion.completion_tokens)
@@ -411,7 +409,13 @@ class Chat:
         media = self._attached
         said = Message("user", (*media, TextPart(text)) if media else text)
         try:
-            session = self._with(said)
+            if self._session is None:
+                # Each conversation draws other numbers, and the same ones when all is repeated.
+                seed = derive(self.seed, "chat", self._begun)
+                session = Session(self.lm, [*self.messages, said], seed=seed)
+            else:
+                session = self._session.copy()
+                session.observe([said])
             reply = await session.generate(self.sampling)
         except (TooLong, LimitReached):
             raise UserError(
@@ -423,16 +427,6 @@ class Chat:
             raise
         self._session, self._attached = session, ()
         return reply.text
-
-    def _with(self, said: Message) -> Session:
-        if self._session is None:
-            # Each conversation draws other numbers, and the same ones when all is repeated.
-            seed = derive(self.seed, "chat", self._begun)
-            return Session(self.lm, [*self.messages, said], seed=seed)
-        session = copy.copy(self._session)
-        session.messages, session.shown = [*session.messages], [*session.shown]
-        session.observe([said])
-        return session
 
     def reset(self, system: str | None = None) -> None:
         if system is not None:
@@ -490,11 +484,9 @@ def _drop(spans: Sequence[Span], count: int) -> list[Span]:
 
 def _observed(spans: Sequence[Span]) -> tuple[Span, ...]:
     """What the template wrote stays the template's; everything else is an observation."""
-    by_author = groupby(spans, key=lambda span: span.author is Author.TEMPLATE)
     found = []
-    for is_template, group in by_author:
-        own = list(group)
-        media = tuple(part for span in own for part in span.media)
+    for is_template, group in groupby(spans, key=lambda span: span.author is Author.TEMPLATE):
+        ids = ids_of(group)
         author = Author.TEMPLATE if is_template else Author.TOOL
-        found.append(Span(author, tuple(_ids(own)), media=media))
+        found.append(Span(author, tuple(ids), media=media_of(ids)))
     return tuple(found)

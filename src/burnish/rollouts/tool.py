@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import os
 import re
 import threading
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -170,13 +172,9 @@ def _arguments(
             continue
         is_named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
         if not is_named or parameter.name not in hints:
-            why = "has no type" if is_named else "cannot be given by name"
-            raise UserError(
-                f"tool '{name}': parameter '{parameter}' {why}; expected such as x: str"
-            )
-        field = (parameter.name, hints[parameter.name])
-        has_default = parameter.default is not parameter.empty
-        fields.append((*field, parameter.default) if has_default else field)
+            raise UserError(f"tool '{name}': parameter '{parameter}'; expected such as x: str")
+        default = () if parameter.default is parameter.empty else (parameter.default,)
+        fields.append((parameter.name, hints[parameter.name], *default))
     try:
         struct = msgspec.defstruct(f"{name}_arguments", fields, kw_only=True, frozen=True,
                                    forbid_unknown_fields=True)  # fmt: skip
@@ -195,16 +193,13 @@ def _schema(
     described = dict(
         re.findall(r"^\s+(\w+)(?: \([^)]*\))?: (.+)$", text.partition("Args:")[2], re.M)
     )
-    properties = {
-        key: {k: v for k, v in value.items() if k != "title"}
-        | ({"description": described[key]} if key in described else {})
-        for key, value in parameters["properties"].items()
-    }
-    shape: dict[str, Any] = {"type": "object", "properties": properties}
-    if parameters.get("required"):
-        shape["required"] = parameters["required"]
-    if defined:
-        shape["$defs"] = defined
+    properties = parameters["properties"]
+    for key, value in properties.items():
+        value.pop("title", None)
+        if key in described:
+            value["description"] = described[key]
+    more = {"required": parameters.get("required"), "$defs": defined}
+    shape = {"type": "object", "properties": properties} | {k: v for k, v in more.items() if v}
     description = " ".join(text.partition("\n\n")[0].split())
     about = {"name": name, "description": description, "parameters": shape}
     return {"type": "function", "function": about}
@@ -245,19 +240,16 @@ def _call(text: str) -> Call:
         why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         return Call("", {}, f"the call is not whole JSON ({why})")
     found = found.get("function", found) if isinstance(found, dict) else found
-    if not isinstance(found, dict) or not isinstance(found.get("name"), str):
+    name = found.get("name") if isinstance(found, dict) else None
+    if not isinstance(name, str) or not is_text(name):
         return Call("", {}, 'the call has no "name"; expected {"name": ..., "arguments": {...}}')
     arguments = found.get("arguments", found.get("parameters", {}))
     if isinstance(arguments, str):
-        try:
+        with suppress(ValueError, RecursionError):
             arguments = json.loads(arguments)
-        except (ValueError, RecursionError):
-            arguments = None
-    if not is_text(found["name"]):
-        return Call("", {}, "the call's name holds half a character; expected valid Unicode")
     if not isinstance(arguments, dict) or not is_text(arguments):
-        return Call(found["name"], {}, 'the "arguments" are no JSON object of valid Unicode')
-    return Call(found["name"], arguments)
+        return Call(name, {}, 'the "arguments" are no JSON object of valid Unicode')
+    return Call(name, arguments)
 
 
 def is_text(value: Any) -> bool:
@@ -274,6 +266,7 @@ class TaggedForm:
 
     name = "tagged"
     schemas: Sequence[dict[str, Any]] = ()
+    parse = staticmethod(parse_tagged)
 
     def __init__(self, tools: Sequence[Tool]) -> None:
         lines = [json.dumps(tool.schema["function"], ensure_ascii=False) for tool in tools]
@@ -288,9 +281,6 @@ class TaggedForm:
         first = messages[0] if messages and messages[0].role == "system" else None
         told = f"{first.content}\n\n{self.instructions}" if first else self.instructions
         return [Message("system", told), *messages[1 if first else 0 :]]
-
-    def parse(self, text: str) -> list[Call]:
-        return parse_tagged(text)
 
     def results(self, results: Sequence[Message]) -> list[Message]:
         texts = [f"<tool_response>\n{result.content}\n</tool_response>" for result in results]
@@ -338,19 +328,11 @@ def tool_form(renderer: Tokenizer | None, tools: Sequence[Tool]) -> ToolForm:
         return TaggedForm(tools)
     if call.name not in offered or "0815" not in told:
         return TaggedForm(tools)
-    written = called[_common(offered, called) :]
+    written = called.removeprefix(os.path.commonprefix([offered, called]))  # noqa: RUF071  of texts
     for notation, parse in NOTATIONS.items():
         if call in parse(written if notation == "tagged" else written[written.find("{") :]):
             return TemplateForm(tools, notation)
     return TaggedForm(tools)
-
-
-def _common(first: str, second: str) -> int:
-    """Length of the common beginning, not inside a tag or a JSON text."""
-    length = 0
-    while length < min(len(first), len(second)) and first[length] == second[length]:
-        length += 1
-    return length
 
 
 def messages_behind(form: ToolForm | None, messages: Sequence[Message]) -> list[Message]:
