@@ -6,6 +6,7 @@ from typing import ClassVar
 import anyio
 import pytest
 from anyio.lowlevel import RunVar
+from fake_clock import run_jobs
 from hostile_server import HostileServer, chat_reply, ok, reply, status, together
 
 from burnish.errors import ModelError, UserError
@@ -123,11 +124,11 @@ def test_tokens_and_cost_are_counted():
 
 
 def test_models_behind_one_quota_share_a_pool():
-    pool = RequestPool(Limits(concurrency=1), endpoints={"judge": Limits(concurrency=2, retries=0)})
+    pool = RequestPool(Limits(concurrency=2, retries=0))
     with HostileServer([together(2, ok())]) as server:
 
         async def main():
-            lms = [OpenAILM(server.url, name, pool=pool, endpoint="judge") for name in "abcd"]
+            lms = [OpenAILM(server.url, name, pool=pool) for name in "abcd"]
             async with anyio.create_task_group() as group:
                 for lm in lms:
                     group.start_soon(lm.sample, HELLO, Sampling())
@@ -204,7 +205,7 @@ def test_a_refused_answer_has_the_status_refused(choice, said):
             async def worker(job):
                 return Answer(await lm.sample(HELLO, Sampling(n=2)))
 
-            return await RequestPool().run([Job("judge")], worker)
+            return await run_jobs(RequestPool(), [Job("judge")], worker)
 
         (outcome,) = using(server, judge)
     assert outcome.status is Status.REFUSED

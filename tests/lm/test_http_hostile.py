@@ -8,6 +8,7 @@ import tracemalloc
 import anyio
 import msgspec
 import pytest
+from fake_clock import run_jobs
 from hostile_server import (
     HostileServer,
     chat_reply,
@@ -217,7 +218,7 @@ def test_retries_do_not_multiply_through_an_outer_pool():
                 async def worker(job):
                     return Answer(await lm.sample(HELLO, Sampling()))
 
-                return await RequestPool(QUICK).run([Job("judge")], worker)
+                return await run_jobs(RequestPool(QUICK), [Job("judge")], worker)
 
         outcome = anyio.run(main)[0]
     assert (outcome.status, outcome.attempts) == (Status.INFRA_ERROR, 3)

@@ -19,7 +19,6 @@ from burnish.records import Message
 
 TALK = [Message("system", "Be brief."), Message("user", "What is 3 + 4?")]
 LOOP = "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}"
-DOUBLE = "{% set ns = namespace(s='x') %}{% for i in range(60) %}{% set ns.s = ns.s OP ns.s %}{% endfor %}"
 
 HOSTILE = {
     "loops": (LOOP, "it loops: more than 100,000 steps"),
@@ -39,18 +38,9 @@ HOSTILE = {
     "divides by zero": ("{{ 1 / 0 }}", "ZeroDivisionError: division by zero"),
     "divides by nothing": ("{{ 1 % messages|length * 0 % 0 }}", "ZeroDivisionError"),
     "adds text to a number": ("{{ 1 + 'a' }}", "TypeError: unsupported operand"),
-    "repeats a text": ("{{ 'x' * 10 ** 9 }}", "a value grows past 20,000,000 characters"),
-    "repeats a list": ("{{ [0] * 10 ** 9 }}", "a value grows past 20,000,000 characters"),
-    "doubles by +": (DOUBLE.replace("OP", "+"), "a value grows past 20,000,000 characters"),
-    "doubles by ~": (DOUBLE.replace("OP", "~"), "a value grows past 20,000,000 characters"),
     "writes without end": (
         "{% set s = 'x' * 10 ** 6 %}{% for i in range(1000) %}{{ s }}{% endfor %}",
         "a value grows past 20,000,000 characters",
-    ),
-    "a power": ("{{ 9 ** 99999999 }}", "a number has thousands of digits"),
-    "squares": (
-        "{% set ns = namespace(n=3) %}{% for i in range(60) %}{% set ns.n = ns.n * ns.n %}{% endfor %}",
-        "a number has thousands of digits",
     ),
     "draws random text": ("{{ lipsum(n=100000, max=100000) }}", "'lipsum' is undefined"),
     "includes": ("{% include 'a' %}", "TypeError: no loader"),

@@ -80,7 +80,6 @@ class OpenAILM:
         api_key_env: str | None = None,
         limits: Limits | None = None,
         pool: RequestPool | None = None,
-        endpoint: str = "",
         prices: Prices | None = None,
         accept_models: Sequence[str] = (),
         capabilities: Capabilities | None = None,
@@ -101,7 +100,6 @@ class OpenAILM:
         if limits is not None and pool is not None:
             raise UserError("both limits and a pool are given; a pool brings its own limits")
         self.pool = pool or RequestPool(limits)
-        self._endpoint = endpoint
         self.prices = prices or Prices()
         self.accept_models = tuple(accept_models)
         self.capabilities = capabilities or Capabilities()
@@ -339,7 +337,7 @@ class OpenAILM:
 
     def _job(self, path: str, tokens: int = 0) -> Job:
         self._calls += 1
-        return Job(f"{self._shown(path)} #{self._calls}", None, tokens, self._endpoint)
+        return Job(f"{self._shown(path)} #{self._calls}", tokens)
 
     async def _send(
         self, method: str, path: str, content: bytes | None, *, root: bool = False
