@@ -16,7 +16,6 @@ from burnish.lm.capabilities import Capabilities
 from burnish.lm.failures import BadReply, Unsupported, WrongModel
 from burnish.lm.http import OpenAILM, Prices
 from burnish.lm.jobs import Answer, Job, Limits
-from burnish.lm.replay import RecordingLM
 from burnish.lm.request_pool import RequestPool
 from burnish.records import Finish, Message, Status
 
@@ -251,34 +250,6 @@ def test_two_models_on_one_loop_keep_their_keys_apart(monkeypatch, kind):
     assert keys == [["Bearer key-one"] * 2, ["Bearer key-two"]]
 
 
-def test_a_log_resumes_requests_in_any_order(tmp_path):
-    questions = [(Message("user", f"question {i % 3}"),) for i in range(4)]
-    path = tmp_path / "judge.jsonl"
-
-    def behaviour(number, seen):
-        if number == 1:
-            return status(400)
-        return ok(f"{seen.body['messages'][0]['content']}: {number}")
-
-    async def main(order):
-        texts = {}
-        async with OpenAILM(server.url, "m") as server_lm:
-            lm = RecordingLM(server_lm, path, reuse=True)
-            for i in order:
-                try:
-                    texts[i] = (await lm.sample(questions[i], Sampling()))[0].text
-                except ModelError:
-                    texts[i] = None
-        return texts
-
-    with HostileServer(behaviour) as server:
-        first = anyio.run(main, [0, 1, 2, 3])
-        again = anyio.run(main, [2, 0, 3, 1])
-    assert first == {0: "question 0: 0", 1: None, 2: "question 2: 2", 3: "question 0: 0"}
-    assert again == first | {1: "question 1: 3"}
-    assert len(server.requests) == 4
-
-
 def test_a_stop_string_that_a_server_leaves_in_is_cut_off():
     with HostileServer([ok("one END two STOP")]) as server:
         work = lambda lm: lm.sample(HELLO, Sampling(stop=("STOP", "END")))  # noqa: E731
@@ -360,9 +331,8 @@ def test_which_names_count_as_the_same_model(asked, got, same):
 
 def test_score_with_prompt_logprobs():
     with HostileServer([vllm]) as server:
-        scores = using(server, lambda lm: lm.score([1, 2], [3, 4], top_k=1))
+        scores = using(server, lambda lm: lm.score([1, 2], [3, 4]))
     assert scores.logprobs == pytest.approx((-0.3, -0.4))
-    assert [list(row) for row in scores.top_logprobs] == [[3], [4]]
     assert server.requests[0].body["prompt"] == [1, 2, 3, 4]
 
 
@@ -387,43 +357,6 @@ def test_score_on_a_plain_server_is_refused_in_one_clear_line():
     assert "prompt_logprobs are ignored; echo is ignored" in str(caught.value)
 
 
-def test_probe_finds_what_a_capable_server_can_do():
-    def behaviour(number, seen):
-        models = reply({"data": [{"id": "m"}, {"id": "other"}]})
-        return models if seen.path == "/v1/models" else vllm
-
-    with HostileServer(behaviour) as server:
-        capabilities = using(server, lambda lm: lm.probe())
-    assert capabilities == Capabilities(
-        models=("m", "other"),
-        n=True,
-        temperature=True,
-        seed=True,
-        logprobs=True,
-        token_ids=True,
-        token_prompts=True,
-        prompt_logprobs=True,
-    )
-
-
-def test_probe_says_why_a_capability_is_missing():
-    def behaviour(number, seen):
-        if seen.path == "/v1/models":
-            return status(500, "no list")
-        if "prompt" in seen.body:
-            return status(400, "prompt must be a string")
-        return status(422, "what?") if "return_token_ids" in seen.body else reply(chat_reply())
-
-    with HostileServer(behaviour) as server:
-        capabilities = using(server, lambda lm: lm.probe())
-    assert capabilities.models == ()
-    found = [capabilities.n, capabilities.temperature, capabilities.seed, capabilities.logprobs]
-    assert [*found, capabilities.token_ids, capabilities.prompt_logprobs] == [False] * 6
-    notes = "\n".join(capabilities.notes)
-    for part in ("HTTP 500, body 'no list'", "HTTP 422, body 'what?'", "n: ignored", "greedy"):
-        assert part in notes
-
-
 def test_one_model_serves_several_event_loops():
     with HostileServer([ok()]) as server:
         lm = OpenAILM(server.url, "m")
@@ -434,18 +367,6 @@ def test_one_model_serves_several_event_loops():
             return texts
 
         assert [anyio.run(once) for _ in range(3)] == [["fine"]] * 3
-
-
-def test_scores_come_back_from_a_log(tmp_path):
-    async def main():
-        async with OpenAILM(server.url, "m") as lm:
-            log = RecordingLM(lm, tmp_path / "j", reuse=True)
-            return await log.score([1, 2], [3, 4], top_k=1)
-
-    with HostileServer([vllm]) as server:
-        first, again = anyio.run(main), anyio.run(main)
-    assert again == first
-    assert len(server.requests) == 1
 
 
 def test_without_n_a_failure_surfaces_as_itself():

@@ -18,8 +18,8 @@ class Scoring(ScriptedLM):
         full = Completion("é\n", (1, 2), (-0.25, 0.0), Finish.LENGTH, (5,), ({7: -1.5}, {}), "m")
         return [full] * sampling.n
 
-    async def score(self, prompt_ids, response_ids, *, top_k=0):
-        return Scores(tuple(-float(i) for i in response_ids), ({3: -0.5},) if top_k else ())
+    async def score(self, prompt_ids, response_ids):
+        return Scores(tuple(-float(i) for i in response_ids))
 
 
 def user(text):
@@ -55,7 +55,6 @@ def test_every_field_and_scores_survive(tmp_path):
         return (
             await lm.sample([4, 5], Sampling(n=2)),
             await lm.score([1], [2, 3]),
-            await lm.score([1], [2, 3], top_k=1),
         )
 
     assert anyio.run(ask, recorder) == anyio.run(ask, ReplayLM(path))

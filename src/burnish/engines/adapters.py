@@ -40,11 +40,11 @@ class _Made:
 
 
 def as_openrlhf(
-    scorer: Scorer | Callable[[], Scorer], *, ends: Sequence[str] = ENDS, **options: Any
+    scorer: Scorer | Callable[[], Scorer], **options: Any
 ) -> Callable[..., dict[str, Any]]:
     """`f(queries, prompts, labels) -> {"rewards", "scores", "extra_logs"}`, all tensors.
 
-    Queries begin with their prompt; `ends` are cut from the end of the response. The label is the
+    Queries begin with their prompt; end tokens are cut from the end of the response. The label is the
     task's `answer`. Further options are those of `Bridge`.
     """
     made = _Made(scorer, options)
@@ -57,7 +57,7 @@ def as_openrlhf(
                 f"as_openrlhf: query {query[:60]!r} does not begin with its prompt {prompt[:60]!r}"
             )
         text = query[len(prompt) :]
-        while found := next((end for end in ends if text.rstrip().endswith(end)), None):
+        while found := next((end for end in ENDS if text.rstrip().endswith(end)), None):
             text = text.rstrip()[: -len(found)]
         return made.bridge.item(prompt, text, {"answer": label})
 
@@ -78,11 +78,7 @@ def as_openrlhf(
 
 
 def as_verl(
-    scorer: Scorer,
-    *,
-    missing: Literal["flag", "nan"] = "flag",
-    prompt: str = "prompt",
-    **options: Any,
+    scorer: Scorer, *, missing: Literal["flag", "nan"] = "flag", **options: Any
 ) -> Callable[..., Coroutine[Any, Any, dict[str, float]]]:
     """`async compute_score(data_source, solution_str, ground_truth, extra_info) -> dict`.
 
@@ -102,7 +98,7 @@ def as_verl(
         **settings: Any,
     ) -> dict[str, float]:
         extra = dict(extra_info or {})
-        asked = extra.pop(prompt, "")
+        asked = extra.pop("prompt", "")
         fields = {"answer": ground_truth, "data_source": data_source, **extra}
         (scored,) = await bridge.score_from([bridge.item(asked, solution_str, fields)])
         value = scored.reward.value

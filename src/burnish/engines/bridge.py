@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from burnish.engines.background import call, call_async
 from burnish.errors import StoreError, UserError
+from burnish.lm.lines import read_lines
 from burnish.records import Finish, Message, Response, Reward, Status, Task
 from burnish.rewards.combine import Anchor
 from burnish.rewards.scorer import Scope, Scorer, bind_check, score_groups
@@ -259,12 +260,4 @@ def trace_key(task: Task, response: Response, reward: Reward) -> str:
 
 def read_traces(path: str | Path) -> Iterator[Trace]:
     """The traces of a file, in the order of writing."""
-    decoder = msgspec.json.Decoder(Trace)
-    number = 0
-    try:
-        with Path(path).open("rb") as lines:
-            for line in lines:
-                number += 1
-                yield decoder.decode(line)
-    except (OSError, msgspec.DecodeError) as error:
-        raise StoreError(f"the trace file {path}, line {number}: {error}.") from error
+    return iter(read_lines(Path(path), Trace))

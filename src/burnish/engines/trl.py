@@ -77,7 +77,7 @@ def _log(bridge: Bridge, scored: Sequence[Any], given: Mapping[str, Any]) -> Non
 
 
 def as_trl_rollout(
-    rollout: Rollout, *, tasks: Iterable[Task] = (), seed: int = 0
+    rollout: Rollout, *, tasks: Iterable[Task] = ()
 ) -> Callable[..., dict[str, Any]]:
     """A `rollout_func` for TRL's GRPOTrainer: one rollout for each prompt it is given.
 
@@ -104,22 +104,20 @@ def as_trl_rollout(
             (place, known.get(_key(messages), Task(f"prompt-{place}", messages)))
             for place, messages in enumerate(asked)
         ]
-        own = derive(
-            seed, trainer.state.global_step, next(calls), trainer.accelerator.process_index
-        )
+        own = derive(0, trainer.state.global_step, next(calls), trainer.accelerator.process_index)
         was_training = trainer.model.training
         trainer.model.eval()
         try:
             rolled = call(lambda: roll_out(slots, lm, sampling, rollout, own))
         finally:
             trainer.model.train(was_training)
-        for group in rolled:
-            if len(group) != 1:
-                roles = ", ".join(trajectory.role for trajectory in group)
-                raise UserError(
-                    f"a rollout for TRL gave {len(group)} trajectories (roles {roles}); expected one a prompt"
-                )
-        return _columns([group[0] for group in rolled], lm.tokenizer)
+        played = [trajectory for group in rolled for trajectory in group]
+        if len(played) != len(slots):
+            raise UserError(
+                f"a rollout for TRL gave {len(played)} trajectories for {len(slots)} prompts; expected "
+                f"one role (got {', '.join(sorted({one.role for one in played}))})"
+            )
+        return _columns(played, lm.tokenizer)
 
     return rollout_func
 

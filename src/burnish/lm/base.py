@@ -71,6 +71,16 @@ def ids_of(spans: Iterable[Span]) -> tuple[int, ...]:
     return MediaIds(ids, media) if media else ids
 
 
+def chat_message(message: Message, content: Any) -> dict[str, Any]:
+    """A message in the form of chat templates and chat requests."""
+    shown: dict[str, Any] = {"role": message.role, "content": content}
+    if message.name is not None:
+        shown["name"] = message.name
+    if message.tool_calls:
+        shown["tool_calls"] = list(message.tool_calls)
+    return shown
+
+
 def refuse_unread_media(lm: object, media: Iterable[MediaPart]) -> None:
     """Refuse images and sounds that a model in this process cannot read, before it is asked."""
     check: Callable[[list[Message]], None] | None = getattr(lm, "check_media", None)
@@ -180,7 +190,6 @@ class Scores(Struct, frozen=True):
     """Log-probs of given response tokens, untempered."""
 
     logprobs: tuple[float, ...]
-    top_logprobs: tuple[dict[int, float], ...] = ()
     bound_samples: int = 0
     """Above 0: of a diffusion model. The log-probs add up to a lower bound of the response's, which so
     many masks estimate; one of them alone means nothing. 0: exact."""
@@ -203,9 +212,7 @@ class LM(Protocol):
         """`sampling.n` completions of one prompt."""
         ...
 
-    async def score(
-        self, prompt_ids: Sequence[int], response_ids: Sequence[int], *, top_k: int = 0
-    ) -> Scores:
+    async def score(self, prompt_ids: Sequence[int], response_ids: Sequence[int]) -> Scores:
         """Log-probs of a given response, exact or marked as a bound; `ModelError` where it cannot."""
         ...
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -31,6 +31,7 @@ from burnish.records import Finish, Message, Status
 from burnish.seeds import digest
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 MOST_IN_MEMORY = 20_000
 """Different calls that a log in memory holds; the oldest goes first."""
@@ -56,7 +57,6 @@ class Call(Struct, frozen=True, omit_defaults=True):
     """None where the call was `score`."""
     completions: tuple[Completion, ...] = ()
     response_ids: tuple[int, ...] = ()
-    top_k: int = 0
     scores: Scores | None = None
     kind: str = ""
     about: tuple[str, ...] = ()
@@ -102,12 +102,12 @@ def asked_sample(model: str, prompt: Prompt, sampling: Sampling, identity: str =
 
 
 def asked_score(
-    model: str, prompt_ids: Sequence[int], response_ids: Sequence[int], top_k: int, identity: str
+    model: str, prompt_ids: Sequence[int], response_ids: Sequence[int], identity: str = ""
 ) -> Call:
     """One call of `score`, still without its answer."""
     ids, response = tuple(prompt_ids), tuple(response_ids)
-    key = _key(prompt_ids, "score", model, ids, response, top_k)
-    return Call(key, model, prompt_ids=ids, response_ids=response, top_k=top_k, identity=identity)
+    key = _key(prompt_ids, "score", model, ids, response, 0)  # the 0 as in logs of old
+    return Call(key, model, prompt_ids=ids, response_ids=response, identity=identity)
 
 
 def _key(prompt: object, *parts: object) -> str:
@@ -119,6 +119,10 @@ def _key(prompt: object, *parts: object) -> str:
         raise UserError(
             f"the prompt cannot be written as UTF-8 ({error.reason}); it holds half a character"
         ) from None
+
+
+def _nth(found: Sequence[T], number: int) -> T | None:
+    return found[number] if -len(found) <= number < len(found) else None
 
 
 def read_calls(path: str | Path) -> list[Call]:
@@ -149,8 +153,7 @@ class CallLog:
         """The answered call that is equal to this one: the first, or that of this number."""
         with self._lock:
             if self.path is None:
-                kept = self._memory.get(asked.place, [])
-                return kept[number] if -len(kept) <= number < len(kept) else None
+                return _nth(self._memory.get(asked.place, []), number)
             if self._file is None and not self.path.exists():
                 return None
             file = self._opened(self.path)
@@ -158,12 +161,12 @@ class CallLog:
                 self._starts = {}
                 file.refresh(anew=True)
                 self._index(file)
-            starts = self._starts.get(asked.place, [])
-            if not -len(starts) <= number < len(starts):
+            start = _nth(self._starts.get(asked.place, []), number)
+            if start is None:
                 file.refresh()
                 self._index(file)
-                starts = self._starts.get(asked.place, [])
-            return file.at(starts[number]) if -len(starts) <= number < len(starts) else None
+                start = _nth(self._starts.get(asked.place, []), number)
+            return None if start is None else file.at(start)
 
     def append(self, call: Call) -> None:
         """Add one call."""

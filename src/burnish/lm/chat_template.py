@@ -23,6 +23,7 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from burnish.errors import UserError
+from burnish.lm.base import chat_message
 from burnish.records import AudioPart, ImagePart, Message, TextPart
 
 MEND = "Mend chat_template.jinja or tokenizer_config.json of the model's folder."
@@ -68,7 +69,7 @@ class ChatTemplate:
     def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = True) -> str:
         """The conversation as one text."""
         try:
-            shown = [as_dict(m, _content(m, self._wants_parts)) for m in messages]
+            shown = [chat_message(m, _content(m, self._wants_parts)) for m in messages]
             return self._text(shown, self._tools, add_generation_prompt)
         except Exception as error:  # boundary: a template is foreign text
             roles = ", ".join(message.role for message in messages[:8])
@@ -97,16 +98,6 @@ class ChatTemplate:
             return "".join(parts)
         finally:
             _budget.reset(token)
-
-
-def as_dict(message: Message, content: Any) -> dict[str, Any]:
-    """A message in the form of templates and chat requests."""
-    shown: dict[str, Any] = {"role": message.role, "content": content}
-    if message.name is not None:
-        shown["name"] = message.name
-    if message.tool_calls:
-        shown["tool_calls"] = list(message.tool_calls)
-    return shown
 
 
 def _why(error: Exception) -> str:

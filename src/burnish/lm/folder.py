@@ -68,11 +68,6 @@ class LoadedModel:
     """Of a reward model, which scores texts and writes none."""
 
     @property
-    def reads(self) -> tuple[str, ...]:
-        """What it reads beside text: image, audio."""
-        return tuple(getattr(self.tokenizer.media, "kinds", ()))
-
-    @property
     def dtype(self) -> torch.dtype:
         return self.module.head_weight.dtype
 

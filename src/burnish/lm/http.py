@@ -13,11 +13,10 @@ from msgspec import Meta
 from burnish.arguments import as_word
 from burnish.boundary import Settings
 from burnish.errors import UserError
-from burnish.lm import capabilities as scoring
 from burnish.lm import wire
 from burnish.lm.base import Completion, Prompt, Sampling, Scores, media_of
 from burnish.lm.budget import SAFETY, Cost, current_meter, estimate_tokens
-from burnish.lm.capabilities import Capabilities, probe
+from burnish.lm.capabilities import Capabilities, score
 from burnish.lm.connections import Connections, checked_url, key_of, read_body
 from burnish.lm.failures import (
     CallFailed,
@@ -167,20 +166,13 @@ class OpenAILM:
             self._is_trying_json = False
         return completions
 
-    async def score(
-        self, prompt_ids: Sequence[int], response_ids: Sequence[int], *, top_k: int = 0
-    ) -> Scores:
+    async def score(self, prompt_ids: Sequence[int], response_ids: Sequence[int]) -> Scores:
         """Log-probs of given tokens, from a server with `prompt_logprobs` or `echo`.
 
         Raises `Unsupported`, a `ModelError`, where the server has neither.
         """
         _refuse_media_ids(prompt_ids)
-        return await scoring.score(self, prompt_ids, response_ids, top_k)
-
-    async def probe(self) -> Capabilities:
-        """Ask the server what it can do, with a handful of tiny requests, and remember it."""
-        self.capabilities = await probe(self)
-        return self.capabilities
+        return await score(self, prompt_ids, response_ids)
 
     async def post(
         self, path: str, body: dict[str, Any], tokens: int = 0, *, needs_choices: bool = False

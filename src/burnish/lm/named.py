@@ -159,10 +159,8 @@ class LazyLM:
     async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
         return await (await self._loaded()).sample(prompt, sampling)
 
-    async def score(
-        self, prompt_ids: Sequence[int], response_ids: Sequence[int], *, top_k: int = 0
-    ) -> Scores:
-        return await (await self._loaded()).score(prompt_ids, response_ids, top_k=top_k)
+    async def score(self, prompt_ids: Sequence[int], response_ids: Sequence[int]) -> Scores:
+        return await (await self._loaded()).score(prompt_ids, response_ids)
 
     async def _loaded(self) -> LM:
         def once() -> LM:

@@ -8,7 +8,7 @@ from copy import copy
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from burnish.errors import ModelError, UserError, did_you_mean
 from burnish.lm.base import LM, Completion, Prompt, Sampling, Scores
@@ -49,9 +49,7 @@ class ScriptedLM:
         self.calls.append(Asked(prompt, sampling, texts))
         return [self._completion(text, prompt, sampling) for text in texts]
 
-    async def score(
-        self, prompt_ids: Sequence[int], response_ids: Sequence[int], *, top_k: int = 0
-    ) -> Scores:
+    async def score(self, prompt_ids: Sequence[int], response_ids: Sequence[int]) -> Scores:
         """A script has no distribution over other answers, so this always raises."""
         raise ModelError(
             f"'{self.name}' is a scripted model and cannot score; use an in-process model"
@@ -111,10 +109,8 @@ class NotRecorded(ModelError):
 class RecordingLM:
     """Any model, with every answer also written to a log."""
 
-    def __init__(self, lm: LM, path: str | Path, *, reuse: bool = False) -> None:
-        """`reuse`: what the log holds is not asked again."""
-        self._lm, self._reuse = lm, reuse
-        self.log = CallLog(path)
+    def __init__(self, lm: LM, path: str | Path) -> None:
+        self._lm, self.log = lm, CallLog(path)
 
     @property
     def name(self) -> str:
@@ -131,20 +127,13 @@ class RecordingLM:
 
     async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
         asked = asked_sample(self.name, prompt, sampling, self.identity)
-        if self._reuse and (known := self.log.find(asked)) is not None:
-            return list(known.completions)
         completions = await self._lm.sample(prompt, sampling)
         self.log.append(replace(asked, completions=tuple(completions)))
         return completions
 
-    async def score(
-        self, prompt_ids: Sequence[int], response_ids: Sequence[int], *, top_k: int = 0
-    ) -> Scores:
-        asked = asked_score(self.name, prompt_ids, response_ids, top_k, self.identity)
-        known = self.log.find(asked) if self._reuse else None
-        if known is not None and known.scores is not None:
-            return known.scores
-        scores = await self._lm.score(prompt_ids, response_ids, top_k=top_k)
+    async def score(self, prompt_ids: Sequence[int], response_ids: Sequence[int]) -> Scores:
+        asked = asked_score(self.name, prompt_ids, response_ids, self.identity)
+        scores = await self._lm.score(prompt_ids, response_ids)
         self.log.append(replace(asked, scores=scores))
         return scores
 
@@ -205,10 +194,8 @@ class ReplayLM:
             raise failure_of(found.status, f"recorded: {found.reason}")
         return list(found.completions)
 
-    async def score(
-        self, prompt_ids: Sequence[int], response_ids: Sequence[int], *, top_k: int = 0
-    ) -> Scores:
-        found = self._find(asked_score(self.name, prompt_ids, response_ids, top_k, "")).scores
+    async def score(self, prompt_ids: Sequence[int], response_ids: Sequence[int]) -> Scores:
+        found = self._find(asked_score(self.name, prompt_ids, response_ids)).scores
         if found is None:
             raise ModelError(f"{self.path}: a recorded score has no log-probs; record it again")
         return found
@@ -231,10 +218,9 @@ class ReplayLM:
         is_score, text = asked.sampling is None, asked.prompt_text
         calls = [call for call in self._by_key.values() if (call.sampling is None) == is_score]
         start = f"no recorded {'score' if is_score else 'sample'} for the prompt {text[:80]!r}"
-        for call in calls:
-            if call.prompt_text == text:
-                return f"{start} with these settings; recorded: {_difference(call, asked)}"
         prompts = [call.prompt_text for call in calls]
+        if text in prompts:
+            return f"{start} with {asked.sampling or 'this response'}; ask as it was recorded"
         near = difflib.get_close_matches(text, prompts, n=1, cutoff=0.0)
         if not near:
             return f"{start}; the log has none at all of model '{asked.model}'"
@@ -250,11 +236,3 @@ def _keep(calls: dict[Any, Call], key: object, call: Call) -> None:
 
 def _words(messages: Sequence[Message]) -> str:
     return digest(*(part for m in messages for part in (m.role, m.text)))
-
-
-def _difference(call: Call, asked: Call) -> str:
-    """The settings in which two calls with the same prompt differ, as the log has them."""
-    if call.sampling is None or asked.sampling is None:
-        return f"top_k={call.top_k}, {len(call.response_ids)} response tokens"
-    ours, theirs = asdict(asked.sampling), asdict(call.sampling)
-    return ", ".join(f"{k}={theirs[k]!r}" for k in theirs if theirs[k] != ours[k])

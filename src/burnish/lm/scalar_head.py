@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from burnish.errors import UserError
 from burnish.lm.base import MediaIds, media_of
 from burnish.lm.hardware import is_device_full
-from burnish.lm.model_input import ModelInput
+from burnish.lm.model_input import ModelInput, passes
 from burnish.lm.tokenizer import Tokenizer
 from burnish.lm.weights import read_json, write_json
 from burnish.records import Message, Span
@@ -221,10 +221,11 @@ def _hidden_places(
 def _in_passes(
     loaded: LoadedModel, rows: Sequence[Sequence[int]], places: Sequence[Sequence[int]], size: int
 ) -> Tensor:
-    order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
+    order: list[int] = []
     pad, device = padding_token(loaded.tokenizer), loaded.device
     found: list[Tensor] = []
-    for part in _within(order, rows, size):
+    for part in passes(range(len(rows)), size, lambda i: len(rows[i])):
+        order += part
         width = len(rows[part[0]])
         ids_RS = torch.tensor([[*rows[i], *[pad] * (width - len(rows[i]))] for i in part])
         length_R = torch.tensor([len(rows[i]) for i in part], device=device)
@@ -243,17 +244,3 @@ def _in_passes(
     starts = dict(zip(order, accumulate((len(places[i]) for i in order), initial=0), strict=False))
     back = [starts[i] + k for i in range(len(rows)) for k in range(len(places[i]))]
     return torch.cat(found).index_select(0, torch.tensor(back, dtype=torch.int64, device=device))
-
-
-def _within(
-    order: Iterable[int], rows: Sequence[Sequence[int]], tokens: int
-) -> Iterable[list[int]]:
-    """Longest rows first; rows x longest stays within the tokens."""
-    part: list[int] = []
-    for i in order:
-        if part and (len(part) + 1) * len(rows[part[0]]) > tokens:
-            yield part
-            part = []
-        part.append(i)
-    if part:
-        yield part

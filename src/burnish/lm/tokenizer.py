@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import tokenizers
 
 from burnish.errors import MediaError, UserError, first_line
-from burnish.lm.base import ids_of, media_of
+from burnish.lm.base import ids_of
 from burnish.lm.chat_template import MEND, ChatTemplate
 from burnish.lm.control_tokens import (
     ControlTokens,
@@ -32,7 +32,6 @@ from burnish.lm.control_tokens import (
     marked,
     parts_of,
 )
-from burnish.lm.model_input import ModelInput
 from burnish.lm.weights import EndTokens, ModelConfig, TokenizerSettings, read_file, read_text
 from burnish.records import Author, ImagePart, Message, Span, TextPart
 
@@ -246,16 +245,6 @@ class Tokenizer:
         """Have coming images and sounds processed by threads, in their order; text has none."""
         if self.media is not None:
             self.media.prefetch(p for talk in conversations for m in talk for p in m.media)
-
-    def process(self, messages: Sequence[Message]) -> ModelInput:
-        """A conversation as one row for the model."""
-        import torch
-
-        ids = self.prompt_ids(messages)
-        media = media_of(ids)
-        ids_1S = torch.tensor([ids])
-        positions_1S = torch.arange(ids_1S.shape[1]).unsqueeze(0)
-        return ModelInput(ids_1S, positions_1S, media=(media,) if media else None)
 
     def behind(self, messages: Sequence[Message], text: str) -> Continuation:
         """A text from data as the answer to a conversation, ready to be encoded behind it."""

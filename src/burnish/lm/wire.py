@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 
 from burnish.boundary import Count, Settings
 from burnish.errors import UserError
-from burnish.lm.base import Completion, Prompt, Sampling, TooMuchMedia
+from burnish.lm.base import Completion, Prompt, Sampling, TooMuchMedia, chat_message
 from burnish.lm.failures import (
     BadReply,
     CallFailed,
@@ -46,12 +46,7 @@ def message_body(message: Message, blobs: Blobs | None) -> dict[str, Any]:
     """A message as a chat request holds it; images and sounds are read from `blobs`."""
     content = message.content
     shown = content if isinstance(content, str) else [_part(part, blobs) for part in content]
-    body: dict[str, Any] = {"role": message.role, "content": shown}
-    if message.name is not None:
-        body["name"] = message.name
-    if message.tool_calls:
-        body["tool_calls"] = list(message.tool_calls)
-    return body
+    return chat_message(message, shown)
 
 
 def check_media(messages: Sequence[Message], blobs: Blobs | None, limits: MediaLimits) -> None:
@@ -246,9 +241,9 @@ def counted(usage: Any) -> Usage:
     prompt = _count(given.get("prompt_tokens"))
     written = _count(given.get("completion_tokens"))
     total = _count(given.get("total_tokens"))
-    if prompt:
-        return Usage(prompt, max(written, total - prompt))
-    return Usage(max(0, total - written), written) if written else Usage(0, total)
+    if not prompt and written:
+        return Usage(max(0, total - written), written)
+    return Usage(prompt, max(written, total - prompt))
 
 
 def usage_in(data: bytes) -> Usage:
@@ -400,7 +395,7 @@ def completions_of(
     if [choice.index for choice in choices] != list(range(asked.n)):
         raise BadReply(
             f"{where}: asked for n={asked.n} choices, got {len(choices)} with index "
-            f"{[choice.index for choice in choices][:8]}; a server without n: run probe() first"
+            f"{[choice.index for choice in choices][:8]}; for a server without n give capabilities=Capabilities(n=False)"
         )
     if all(_is_refused(choice) for choice in choices):
         said = choices[0].message.refusal if choices[0].message else None
@@ -411,22 +406,19 @@ def completions_of(
 
 def text_of(reply: Reply) -> str:
     """Everything that the reply's choices say."""
-    messages = [choice.message for choice in reply.choices if choice.message is not None]
+    messages = [choice.message or ReplyMessage() for choice in reply.choices]
     parts = [choice.text for choice in reply.choices]
     parts += [said for message in messages for said in (message.content, message.refusal)]
-    return "".join(part for part in parts if part)
+    return "".join(filter(None, parts))
 
 
 def with_usage(completions: list[Completion], usage: Usage, cost_usd: float) -> list[Completion]:
     """The completions with what the server counted."""
     each, rest = divmod(usage.completion_tokens, len(completions))
+    first, *others = (msgspec.structs.replace(c, completion_tokens=each) for c in completions)
     first = msgspec.structs.replace(
-        completions[0],
-        prompt_tokens=usage.prompt_tokens,
-        completion_tokens=each + rest,
-        cost_usd=cost_usd,
+        first, prompt_tokens=usage.prompt_tokens, completion_tokens=each + rest, cost_usd=cost_usd
     )
-    others = [msgspec.structs.replace(c, completion_tokens=each) for c in completions[1:]]
     return [first, *others]
 
 
@@ -477,7 +469,7 @@ def _logprobs_of(
     given = choice.logprobs
     if given is None or (given.content is None and None in given.token_logprobs):
         raise BadReply(
-            f"{where}: log-probs were asked for and choice {choice.index} has none; run probe()"
+            f"{where}: log-probs were asked for and choice {choice.index} has none; does the server give any?"
         )
     if given.content is not None:
         values = tuple(token.logprob for token in given.content)
@@ -486,19 +478,16 @@ def _logprobs_of(
         values = tuple(value for value in given.token_logprobs if value is not None)
         rows = [row or {} for row in given.top_logprobs or ()]
     check_logprobs(values, where)
-    if not asked.top_logprobs:
-        return values, ()
     tops = [{token_id(t): value for t, value in row.items()} for row in rows]
-    known = [{i: value for i, value in row.items() if i is not None} for row in tops]
-    complete = all(len(row) == len(top) for row, top in zip(known, rows, strict=True))
-    return values, tuple(known) if complete else ()
+    if not asked.top_logprobs or any(None in row for row in tops):
+        return values, ()
+    return values, tuple({i: value for i, value in row.items() if i is not None} for row in tops)
 
 
 def check_logprobs(values: Sequence[float], where: str) -> None:
     """Refuse what is the log of no probability; a little above 0 is rounding."""
-    wrong = next((value for value in values if value > 1e-3), None)
-    if wrong is not None:
-        raise BadReply(f"{where}: a log-prob is {wrong:g}; expected at most 0")
+    if (highest := max(values, default=0.0)) > 1e-3:
+        raise BadReply(f"{where}: a log-prob is {highest:g}; expected at most 0")
 
 
 def _ids_in_tokens(given: Logprobs | None) -> tuple[int, ...]:
@@ -507,8 +496,7 @@ def _ids_in_tokens(given: Logprobs | None) -> tuple[int, ...]:
         return ()
     tokens = given.tokens if given.content is None else [one.token for one in given.content]
     ids = [token_id(token) for token in tokens]
-    known = tuple(i for i in ids if i is not None)
-    return known if len(known) == len(ids) else ()
+    return () if None in ids else tuple(i for i in ids if i is not None)
 
 
 def token_id(token: str) -> int | None:

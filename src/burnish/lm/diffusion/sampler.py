@@ -148,12 +148,12 @@ class DiffusionSampler:
         module: Decoder,
         tokenizer: Tokenizer,
         *,
-        decoding: Decoding | None = None,
+        decoding: Decoding,
         name: str = "",
         max_rows: int | None = None,
     ) -> None:
         self.module, self.tokenizer, self.name = module, tokenizer, name
-        self.decoding = decoding or Decoding()
+        self.decoding = decoding
         self.passes = 0
         self._max_rows = max_rows
         self._lock = threading.Lock()
@@ -297,17 +297,12 @@ class _Block(NamedTuple):
     @classmethod
     def open(cls, module: Decoder, rows: Sequence[Row], decoding: Decoding) -> _Block:
         device = module.head_weight.device
-        mask = module.architecture.mask_id
-        assert mask is not None
+        mask = module.architecture.mask
         widths = [min(decoding.block, row.request.max_new - len(row.tokens)) for row in rows]
-        canvases = [
-            [
-                *row.tokens,
-                *[mask]
-                * (_canvas(row, len(row.tokens) + width, module, decoding) - len(row.tokens)),
-            ]
-            for row, width in zip(rows, widths, strict=True)
-        ]
+        canvases = []
+        for row, width in zip(rows, widths, strict=True):
+            size = _canvas(row, len(row.tokens) + width, module, decoding)
+            canvases.append([*row.tokens, *[mask] * (size - len(row.tokens))])
         counts = [step_counts(width, decoding.steps) for width in widths]
         steps = max(map(len, counts))
         counts_BS = torch.tensor([[*c, *[0] * (steps - len(c))] for c in counts], device=device)
@@ -393,8 +388,7 @@ def _behind_prompts(
     module: Decoder, rows: Sequence[Row], canvases: Sequence[Sequence[int]]
 ) -> tuple[ModelInput, Callable[[ModelInput], Tensor]]:
     """Canvases as input, and a pass over them alone that reads the prompts' keys from before."""
-    device, mask = module.head_weight.device, module.architecture.mask_id
-    assert mask is not None
+    device, mask = module.head_weight.device, module.architecture.mask
     layers: dict[int, tuple[Tensor, Tensor]] = {}
     prompts = both_ways([row.prompt for row in rows], pad=mask, device=device)
 
