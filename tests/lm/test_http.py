@@ -136,8 +136,6 @@ def test_models_behind_one_quota_share_a_pool():
 
         anyio.run(main)
     assert (server.peak, pool.totals.ok) == (2, 4)
-    with pytest.raises(UserError, match="both limits and a pool"):
-        OpenAILM(server.url, "a", pool=pool, limits=Limits())
 
 
 def test_choices_are_put_in_order_and_finish_reasons_mapped():

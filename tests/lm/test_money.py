@@ -311,5 +311,3 @@ def test_a_model_cannot_earn_money_by_answering(said):
         anyio.run(judge.ask, question, read_letter)
     assert judge.spent.usd == pytest.approx(3 * 3 * 1.5 / 1e6)
     assert judge.spent.tokens == 9
-    with pytest.raises(ValueError, match="a call cannot cost"):
-        judge.budget.settle(Cost(usd=float("nan")), Cost())

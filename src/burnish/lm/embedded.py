@@ -54,6 +54,19 @@ _LAYER_NAMES = {
     "ffn_down": "mlp.down_proj",
 }
 
+_SIZES = {
+    "bos_token_id": "tokenizer.ggml.bos_token_id",
+    "eos_token_id": "tokenizer.ggml.eos_token_id",
+    "hidden_size": "llama.embedding_length",
+    "intermediate_size": "llama.feed_forward_length",
+    "max_position_embeddings": "llama.context_length",
+    "num_attention_heads": "llama.attention.head_count",
+    "num_hidden_layers": "llama.block_count",
+    "num_key_value_heads": "llama.attention.head_count_kv",
+    "pad_token_id": "tokenizer.ggml.padding_token_id",
+    "vocab_size": "llama.vocab_size",
+}
+
 
 def embedded_model() -> Path:
     """The folder of the embedded model, converted on first use."""
@@ -106,19 +119,11 @@ def convert_gguf(source: Path, folder: Path) -> None:
 
 
 def _config(meta: dict[str, Any]) -> dict[str, Any]:
+    sizes: dict[str, Any] = {name: int(meta[key]) for name, key in _SIZES.items()}
     return llama_config(
-        bos_token_id=int(meta["tokenizer.ggml.bos_token_id"]),
-        eos_token_id=int(meta["tokenizer.ggml.eos_token_id"]),
-        hidden_size=int(meta["llama.embedding_length"]),
-        intermediate_size=int(meta["llama.feed_forward_length"]),
-        max_position_embeddings=int(meta["llama.context_length"]),
-        num_attention_heads=int(meta["llama.attention.head_count"]),
-        num_hidden_layers=int(meta["llama.block_count"]),
-        num_key_value_heads=int(meta["llama.attention.head_count_kv"]),
-        pad_token_id=int(meta["tokenizer.ggml.padding_token_id"]),
+        **sizes,
         rms_norm_eps=float(meta["llama.attention.layer_norm_rms_epsilon"]),
         rope_theta=float(meta["llama.rope.freq_base"]),
-        vocab_size=int(meta["llama.vocab_size"]),
     )
 
 
@@ -327,10 +332,7 @@ class SentenceEncoder:
 
     @cached_property
     def _ends(self) -> tuple[int, int]:
-        first, last = (self._tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]"))
-        if first is None or last is None:
-            raise ModelError(f"{self.folder} has no [CLS] and [SEP]; expected a BERT tokenizer")
-        return first, last
+        return self._tokenizer.token_to_id("[CLS]"), self._tokenizer.token_to_id("[SEP]")
 
     @cached_property
     def _model(self) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 import anyio
@@ -12,6 +13,7 @@ from msgspec import Meta
 
 from burnish.arguments import as_word
 from burnish.boundary import Settings
+from burnish.concurrency import gather
 from burnish.errors import UserError
 from burnish.lm import wire
 from burnish.lm.base import Completion, Prompt, Sampling, Scores, media_of
@@ -86,7 +88,7 @@ class OpenAILM:
         media: MediaLimits | None = None,
         structured: Structured = "auto",
     ) -> None:
-        """`blobs` holds the bytes of images and sounds in messages; by default this machine's.
+        """A `pool` brings its own limits. `blobs` holds the bytes of images and sounds in messages; by default this machine's.
 
         `media` limits how many of them a request holds, and their size.
 
@@ -96,8 +98,6 @@ class OpenAILM:
         self._blobs = blobs
         self.media = media or MediaLimits()
         self.model = model
-        if limits is not None and pool is not None:
-            raise UserError("both limits and a pool are given; a pool brings its own limits")
         self.pool = pool or RequestPool(limits)
         self.prices = prices or Prices()
         self.accept_models = tuple(accept_models)
@@ -128,16 +128,13 @@ class OpenAILM:
         _refuse_media_ids(prompt)
         if sampling.n == 1 or self.capabilities.n:
             return await self._sample(prompt, sampling)
-        parts: list[list[Completion]] = [[] for _ in range(sampling.n)]
 
-        async def one(index: int) -> None:
+        async def one(index: int) -> list[Completion]:
             alone = msgspec.structs.replace(sampling, n=1, seed=sampling.seed + index)
-            parts[index] = await self._sample(prompt, alone)
+            return await self._sample(prompt, alone)
 
         with unwrapped_errors():
-            async with anyio.create_task_group() as group:
-                for index in range(sampling.n):
-                    group.start_soon(one, index)
+            parts = await gather([partial(one, i) for i in range(sampling.n)], limit=sampling.n)
         return [completion for part in parts for completion in part]
 
     async def sample_json(

@@ -16,7 +16,6 @@ import anyio.to_thread
 
 from burnish.errors import UserError, did_you_mean
 from burnish.lm.base import LM, SHIPPED, VISUAL, Completion, Prompt, Sampling, Scores, shipped_model
-from burnish.lm.jobs import Limits
 from burnish.lm.weights import files_identity
 from burnish.records import Message
 
@@ -32,10 +31,8 @@ def open_lm(name: str, **options: Any) -> LM:
     """
     given = {key: value for key, value in options.items() if value is not None}
     text = name.strip()
-    if not text:
-        raise UserError(f"the model's name is empty; expected {FORMS}")
     opener = _replay if text.startswith("replay:") else _server if "://" in text else _local
-    known = [key for key in inspect.signature(opener).parameters if key != "name"]
+    known = SERVER if opener is _server else [*inspect.signature(opener).parameters][1:]
     for option in given:
         if option not in known:
             raise UserError(
@@ -45,17 +42,10 @@ def open_lm(name: str, **options: Any) -> LM:
     return opener(text, **given)
 
 
-def _server(
-    name: str,
-    *,
-    api_key_env: str | None = None,
-    limits: Limits | None = None,
-    prices: Any = None,
-    pool: Any = None,
-    accept_models: tuple[str, ...] = (),
-    structured: Any = "auto",
-    media: Any = None,
-) -> LM:
+SERVER = ("api_key_env", "limits", "prices", "pool", "accept_models", "structured", "media")
+
+
+def _server(name: str, **options: Any) -> LM:
     from burnish.lm.http import OpenAILM
 
     url, mark, model = name.partition("#")
@@ -63,17 +53,7 @@ def _server(
         raise UserError(
             f"model '{_shown(name)}' names a server but no model; expected http://host:port/v1#model"
         )
-    return OpenAILM(
-        url,
-        unquote(model),
-        api_key_env=api_key_env or None,
-        limits=limits,
-        prices=prices,
-        pool=pool,
-        accept_models=accept_models,
-        structured=structured,
-        media=media,
-    )
+    return OpenAILM(url, unquote(model), **options)
 
 
 def _replay(name: str, *, model: str | None = None) -> LM:

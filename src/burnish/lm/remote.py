@@ -193,12 +193,9 @@ class RemoteSampler(OpenAILM):
         found = said.get("weights_checksum")
         if found is None:
             file = self.folder / WEIGHTS
-            try:
-                found = await anyio.to_thread.run_sync(
-                    lambda: weights_checksum(read_weights(file).items())
-                )
-            except UserError as error:
-                raise OtherWeights(f"{file} cannot be read again: {error}") from error
+            found = await anyio.to_thread.run_sync(
+                lambda: weights_checksum(read_weights(file).items())
+            )
         if found != sent or named != str(version):
             raise OtherWeights(
                 f"{self!r} says that its weights are of version {named[:40]} and has checksum "

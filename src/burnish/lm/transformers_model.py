@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from burnish.errors import ModelError, UserError, first_line
 from burnish.lm.base import TooLong, media_of
 from burnish.lm.hardware import is_device_full
-from burnish.lm.model_input import ModelInput, Segments, media_names
+from burnish.lm.model_input import ModelInput, Segments
 from burnish.lm.pretrained import load_pretrained
 from burnish.records import MediaPart
 
@@ -107,14 +107,12 @@ class TransformersDecoder(nn.Module):
     @property
     def max_positions(self) -> int:
         """Longest sequence that the model was made for."""
-        return next((n for name in _LENGTHS if (n := _setting(self._config, name))), 2048)
+        return next(filter(None, (_setting(self._config, name) for name in _LENGTHS)), 2048)
 
     def longest_row(self, prompt_tokens: int) -> int:
         """How long a row may become that begins with so many tokens of prompt."""
-        longest = self.max_positions
-        if self._switch is None or prompt_tokens > self._switch:
-            return longest
-        return min(longest, self._switch)
+        longest, switch = self.max_positions, self._switch
+        return min(longest, switch) if switch is not None and prompt_tokens <= switch else longest
 
     @property
     def cache_bytes_per_token(self) -> int:
@@ -152,10 +150,6 @@ class TransformersDecoder(nn.Module):
 
     def media_inputs(self, ids_BS: Tensor, media: Media | None) -> dict[str, Tensor]:
         """What the model reads beside the ids: nothing, for a model of text."""
-        if media is not None and any(media):
-            raise UserError(
-                f"{type(self.model).__name__} reads text only; got {media_names(media)}"
-            )
         return {}
 
     def _by_length(

@@ -68,10 +68,7 @@ AUDIO_FORMATS = {"audio/wav": "wav", "audio/mpeg": "mp3", "audio/flac": "flac", 
 def _part(part: TextPart | ImagePart | AudioPart, blobs: Blobs | None) -> dict[str, Any]:
     if isinstance(part, TextPart):
         return {"type": "text", "text": part.text}
-    if blobs is None:
-        raise UserError(
-            f"a message holds {part.media_type} {part.sha256[:12]}; pass blobs=, which hold its bytes"
-        )
+    assert blobs is not None, "a prompt with media is sent with the blobs that hold their bytes"
     data = base64.b64encode(blobs.read(part)).decode()
     if isinstance(part, ImagePart):
         return {"type": "image_url", "image_url": {"url": f"data:{part.media_type};base64,{data}"}}

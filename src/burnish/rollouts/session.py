@@ -189,8 +189,6 @@ class Session:
 
         `shown` is how scorers and people see the messages, where that differs.
         """
-        if not messages:
-            raise UserError("a session observes at least one message; got none")
         if self._renderer:
             self.spans = (*self.spans, *self._difference(self._renderer, messages))
         self.messages += messages
