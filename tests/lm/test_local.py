@@ -24,7 +24,7 @@ def loaded(tmp_path_factory):
 
 @pytest.fixture
 def lm(loaded):
-    return LocalLM(loaded, name="tiny")
+    return LocalLM(loaded)
 
 
 def messages(text):
@@ -65,7 +65,7 @@ def test_greedy_tokens_equal_transformers(lm, tmp_path):
 
 def test_cutting_into_chunks_changes_nothing(loaded, lm):
     sampling = Sampling(n=3, max_tokens=12, seed=9)
-    small = LocalLM(loaded, name="tiny", max_rows=2)
+    small = LocalLM(loaded, max_rows=2)
     a, b = ask(lm, PROMPTS, sampling), ask(small, PROMPTS, sampling)
     assert [[c.token_ids for c in q] for q in a] == [[c.token_ids for c in q] for q in b]
 

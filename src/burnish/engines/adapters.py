@@ -14,6 +14,7 @@ from typing import Any, Literal
 from burnish.arguments import as_word
 from burnish.engines.bridge import Bridge, Item, engine, missing, pointwise
 from burnish.errors import UserError
+from burnish.lm.base import JsonObject
 from burnish.records import Finish, Status
 from burnish.rewards.scorer import Scorer
 
@@ -27,10 +28,10 @@ class _Made:
     OpenRLHF sends the function to other processes, so the scorer may come as a function that makes it.
     """
 
-    def __init__(self, scorer: Scorer | Callable[[], Scorer], options: dict[str, Any]) -> None:
+    def __init__(self, scorer: Scorer | Callable[[], Scorer], options: JsonObject) -> None:
         self._scorer, self._options = scorer, options
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> JsonObject:
         return {"_scorer": self._scorer, "_options": self._options}
 
     @cached_property
@@ -39,9 +40,7 @@ class _Made:
         return Bridge(scorer, **self._options)
 
 
-def as_openrlhf(
-    scorer: Scorer | Callable[[], Scorer], **options: Any
-) -> Callable[..., dict[str, Any]]:
+def as_openrlhf(scorer: Scorer | Callable[[], Scorer], **options: Any) -> Callable[..., JsonObject]:
     """`f(queries, prompts, labels) -> {"rewards", "scores", "extra_logs"}`, all tensors.
 
     Queries begin with their prompt; end tokens are cut from the end of the response. The label is the
@@ -63,7 +62,7 @@ def as_openrlhf(
 
     def reward_func(
         queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any], **unused: Any
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         import torch
 
         bridge = made.bridge

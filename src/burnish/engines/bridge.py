@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -239,18 +238,12 @@ class TraceFile:
         """Append one reward and give its key."""
         key = trace_key(task, response, reward)
         line = msgspec.json.encode(Trace(key, task.id, digest(response.text), reward)) + b"\n"
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            file = os.open(self.path, flags, 0o644)
-            try:
-                written = os.write(file, line)
-            finally:
-                os.close(file)
+            with self.path.open("ab", buffering=0) as file:  # one system call a line
+                file.write(line)
         except OSError as error:
             raise StoreError(f"the trace file {self.path} cannot be written: {error}.") from error
-        if written != len(line):
-            raise StoreError(f"the trace file {self.path} took {written} of {len(line)} bytes.")
         return key
 
 

@@ -16,11 +16,9 @@ from burnish.lm.failures import (
     EXPECTED,
     BadReply,
     ForeignReply,
-    RateLimited,
-    Rejected,
-    ServerFailed,
     Unreachable,
     classify,
+    failure_of_code,
     retry_after_s,
 )
 from burnish.lm.jobs import Answer, Job, Limits
@@ -137,16 +135,13 @@ def _refusal(reply: httpx.Response, data: bytes, where: str) -> Exception:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         problem = Problem(data[:200].decode("utf-8", "replace"), "server")
     what = f"{where}: HTTP {code}: {problem.error}"
-    after_s = retry_after_s(reply.headers.get("retry-after"))
     if code == 401:
         return UserError(f"{what} Set the variable that token_env names.")
     if code == 422:
         return UserError(what)
     if problem.kind == "reward":
         return RewardError(what)
-    if code == 429:
-        return RateLimited(what, after_s=after_s)
-    return ServerFailed(what, after_s=after_s) if code >= 500 or code == 408 else Rejected(what)
+    return failure_of_code(code, what, retry_after_s(reply.headers.get("retry-after")))
 
 
 def _decoded(data: bytes, kind: type[T], where: str, failure: type[BadReply] = BadReply) -> T:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
 
 from burnish.errors import UserError
+from burnish.lm.base import JsonObject
 from burnish.records import Finish, Message, Response, Reward, Task
 from burnish.rewards.scorer import Scope
 from burnish.seeds import digest
@@ -25,7 +26,7 @@ class TaskBody(Struct, frozen=True, forbid_unknown_fields=True):
     id: str = ""
     prompt: str = ""
     messages: tuple[MessageBody, ...] = ()
-    fields: dict[str, Any] = {}
+    fields: JsonObject = {}
     labels: tuple[str, ...] = ("answer",)
     source: str = ""
 
@@ -42,7 +43,7 @@ class ResponseBody(Struct, frozen=True, forbid_unknown_fields=True):
     id: str = ""
     finish: Finish = Finish.STOP
     tokens: int = 0
-    info: dict[str, Any] = {}
+    info: JsonObject = {}
 
 
 class ScoreBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -98,7 +99,7 @@ def read(data: bytes | Raw, kind: type[T], what: str) -> T:
         raise UserError(f"{what} cannot be read: {error}.") from error
 
 
-def reward_body(reward: Reward) -> dict[str, Any]:
+def reward_body(reward: Reward) -> JsonObject:
     """A reward with every key written out, defaults included."""
     return {
         "name": reward.name,

@@ -39,6 +39,7 @@ from msgspec import Meta, Raw, Struct
 from burnish.boundary import PositiveInt, Seconds, Settings, public
 from burnish.engines.messages import About, BatchBody, ScoreBody, read, reward_body
 from burnish.errors import BoundaryError, BurnishError, RewardError, UserError
+from burnish.lm.base import JsonObject
 from burnish.records import Response, Reward, Task
 from burnish.rewards.scorer import Scorer, checked, fingerprint, gather
 from burnish.web.asgi import (
@@ -109,7 +110,7 @@ class JobBody(Struct):
     total: int
     done: int = 0
     state: JobState = JobState.RUNNING
-    results: list[dict[str, Any]] | None = None
+    results: list[JsonObject] | None = None
 
 
 class Work:
@@ -162,7 +163,7 @@ class RewardService:
     async def score_batch(self, request: Request) -> HttpResponse:
         items = read(await self._body(request), BatchBody, "the body").items
 
-        async def score() -> list[dict[str, Any]]:
+        async def score() -> list[JsonObject]:
             self._admit(len(items))
             return await self._score_all(items, None)
 
@@ -216,10 +217,10 @@ class RewardService:
             deadline_s = self.settings.deadline_s
             return await checked(self.scorer, task, responses, deadline_s=deadline_s)
 
-    async def _score_all(self, items: Sequence[Raw], work: Work | None) -> list[dict[str, Any]]:
+    async def _score_all(self, items: Sequence[Raw], work: Work | None) -> list[JsonObject]:
         left = len(items)
 
-        async def one(item: Raw) -> dict[str, Any]:
+        async def one(item: Raw) -> JsonObject:
             nonlocal left
             try:
                 return await self._result(item)
@@ -235,7 +236,7 @@ class RewardService:
         finally:
             self._waiting -= left
 
-    async def _result(self, item: Raw) -> dict[str, Any]:
+    async def _result(self, item: Raw) -> JsonObject:
         try:
             rewards = await self._score(*read(item, ScoreBody, "the item").parts())
         except BurnishError as error:

@@ -18,7 +18,7 @@ import anyio
 
 from burnish.engines.bridge import Bridge, as_messages, engine, missing
 from burnish.errors import RewardError, UserError
-from burnish.lm.base import chat_message
+from burnish.lm.base import JsonObject, chat_message
 from burnish.records import Finish, Message, Task
 from burnish.rewards.scorer import Scorer
 from burnish.rollouts import Env, Observation, Tool
@@ -79,7 +79,7 @@ def legacy_functions(scorer: Scorer, **options: Any) -> list[Callable[..., Any]]
     notes = f"burnish_{bridge.name}"
 
     async def reward(
-        prompt: Any, completion: Any, answer: Any, state: dict[str, Any], **given: Any
+        prompt: Any, completion: Any, answer: Any, state: JsonObject, **given: Any
     ) -> float:
         info = given.get("info") or state.get("info") or {}
         fields = {"answer": answer, **(info if isinstance(info, Mapping) else {})}
@@ -87,7 +87,7 @@ def legacy_functions(scorer: Scorer, **options: Any) -> list[Callable[..., Any]]
         state[notes] = {"trace": scored.key, **bridge.numbers(scored.reward)}
         return 0.0 if scored.reward.value is None else scored.reward.value
 
-    async def valid(state: dict[str, Any]) -> float:
+    async def valid(state: JsonObject) -> float:
         with anyio.move_on_after(bridge.deadline_s):
             while notes not in state:  # noqa: ASYNC110  the state is a rubric's plain dict
                 await anyio.sleep(0.01)
@@ -125,7 +125,7 @@ class VerifiersEnv:
             )
         self.env = env
         self.tools = [Tool.offered(schema) for schema in getattr(env, "oai_tools", None) or ()]
-        self.state: dict[str, Any] = {}
+        self.state: JsonObject = {}
 
     async def reset(self, task: Task, seed: int) -> Observation:
         prompt = [_as_dict(message) for message in task.messages]
@@ -209,7 +209,7 @@ def as_verifiers_env(make: Callable[[], Env], tasks: Sequence[Task], **options: 
     class BurnishEnv(vf.MultiTurnEnv):  # type: ignore[misc, name-defined]
         """Our environment; the rollout's own stands in the state."""
 
-        async def setup_state(self, state: dict[str, Any], **_: Any) -> dict[str, Any]:
+        async def setup_state(self, state: JsonObject, **_: Any) -> JsonObject:
             task = by_id[state["info"]["burnish_task"]]
             env = make()
             opening = await env.reset(task, derive(task.id, state.get("id", "")))
@@ -223,11 +223,11 @@ def as_verifiers_env(make: Callable[[], Env], tasks: Sequence[Task], **options: 
             return await state["burnish"].look(state)  # type: ignore[no-any-return]
 
         async def env_response(
-            self, messages: Any, state: dict[str, Any], **_: Any
-        ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+            self, messages: Any, state: JsonObject, **_: Any
+        ) -> tuple[list[JsonObject], JsonObject]:
             return [_as_dict(m) for m in state["burnish"].seen.messages], state
 
-    async def environment_reward(state: dict[str, Any], **_: Any) -> float:
+    async def environment_reward(state: JsonObject, **_: Any) -> float:
         """The sum of what our environment gave."""
         return float(sum(state["burnish"].rewards.values()))
 
@@ -267,7 +267,7 @@ class _Played:
         return Observation(tuple(results))
 
 
-def _arguments(call: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(call: Mapping[str, Any]) -> JsonObject:
     given = call["function"].get("arguments") or {}
     try:
         found = json.loads(given) if isinstance(given, str) else given
@@ -276,7 +276,7 @@ def _arguments(call: Mapping[str, Any]) -> dict[str, Any]:
     return found if isinstance(found, dict) else {"": found}
 
 
-def _as_dict(message: Message) -> dict[str, Any]:
+def _as_dict(message: Message) -> JsonObject:
     """A message as OpenAI writes it; arguments are JSON texts there."""
     shown = chat_message(message, message.content)
     for place, call in enumerate(message.tool_calls):

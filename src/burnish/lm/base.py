@@ -20,7 +20,10 @@ from burnish.records import Finish, MediaPart, Message, Span
 if TYPE_CHECKING:
     from torch import Tensor
 
-Prompt = Sequence[Message] | Sequence[int]
+JsonObject = dict[str, Any]
+"""Texts and plain values, as JSON and TOML have them."""
+TokenIds = Sequence[int]
+Prompt = Sequence[Message] | TokenIds
 
 
 class MediaIds(tuple[int, ...]):
@@ -71,9 +74,9 @@ def ids_of(spans: Iterable[Span]) -> tuple[int, ...]:
     return MediaIds(ids, media) if media else ids
 
 
-def chat_message(message: Message, content: Any) -> dict[str, Any]:
+def chat_message(message: Message, content: Any) -> JsonObject:
     """A message in the form of chat templates and chat requests."""
-    shown: dict[str, Any] = {"role": message.role, "content": content}
+    shown: JsonObject = {"role": message.role, "content": content}
     if message.name is not None:
         shown["name"] = message.name
     if message.tool_calls:
@@ -212,7 +215,7 @@ class LM(Protocol):
         """`sampling.n` completions of one prompt."""
         ...
 
-    async def score(self, prompt_ids: Sequence[int], response_ids: Sequence[int]) -> Scores:
+    async def score(self, prompt_ids: TokenIds, response_ids: TokenIds) -> Scores:
         """Log-probs of a given response, exact or marked as a bound; `ModelError` where it cannot."""
         ...
 

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from burnish.arguments import as_path
 from burnish.errors import StoreError, UserError
-from burnish.lm.base import Completion, Prompt, Sampling, Scores, media_of
+from burnish.lm.base import Completion, Prompt, Sampling, Scores, TokenIds, media_of
 from burnish.lm.budget import Budget, Cost, Spent
 from burnish.lm.failures import Reach
 from burnish.lm.lines import LineFile, read_lines
@@ -102,7 +102,7 @@ def asked_sample(model: str, prompt: Prompt, sampling: Sampling, identity: str =
 
 
 def asked_score(
-    model: str, prompt_ids: Sequence[int], response_ids: Sequence[int], identity: str = ""
+    model: str, prompt_ids: TokenIds, response_ids: TokenIds, identity: str = ""
 ) -> Call:
     """One call of `score`, still without its answer."""
     ids, response = tuple(prompt_ids), tuple(response_ids)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from burnish.errors import UserError
-from burnish.lm.base import Scores
+from burnish.lm.base import Scores, TokenIds
 from burnish.lm.failures import BadReply, Rejected, Unsupported
 from burnish.lm.wire import Choice, check_logprobs
 
@@ -29,7 +28,7 @@ class Capabilities(Struct, frozen=True, kw_only=True):
 PATH = "/completions"
 
 
-async def score(lm: OpenAILM, prompt_ids: Sequence[int], response_ids: Sequence[int]) -> Scores:
+async def score(lm: OpenAILM, prompt_ids: TokenIds, response_ids: TokenIds) -> Scores:
     """Ask in one dialect, then in the other; `Unsupported` names both refusals."""
     if not prompt_ids or not response_ids:
         raise UserError("score needs at least one prompt token and one response token")

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from burnish.arguments import as_texts
 from burnish.errors import ModelError, StoreError, UserError
+from burnish.lm.base import JsonObject
 from burnish.lm.weights import llama_config, write_json
 from burnish.models import quiet_transformers
 
@@ -118,8 +119,8 @@ def convert_gguf(source: Path, folder: Path) -> None:
     write_json(folder / "generation_config.json", {name: config[name] for name in ids})
 
 
-def _config(meta: dict[str, Any]) -> dict[str, Any]:
-    sizes: dict[str, Any] = {name: int(meta[key]) for name, key in _SIZES.items()}
+def _config(meta: JsonObject) -> JsonObject:
+    sizes: JsonObject = {name: int(meta[key]) for name, key in _SIZES.items()}
     return llama_config(
         **sizes,
         rms_norm_eps=float(meta["llama.attention.layer_norm_rms_epsilon"]),
@@ -127,7 +128,7 @@ def _config(meta: dict[str, Any]) -> dict[str, Any]:
     )
 
 
-def _write_weights(reader: Any, config: dict[str, Any], folder: Path) -> None:
+def _write_weights(reader: Any, config: JsonObject, folder: Path) -> None:
     import gguf
     import numpy as np
     import torch
@@ -154,7 +155,7 @@ def _write_weights(reader: Any, config: dict[str, Any], folder: Path) -> None:
     write_weights(folder / WEIGHTS, weights)
 
 
-def _write_tokenizer(meta: dict[str, Any], folder: Path) -> None:
+def _write_tokenizer(meta: JsonObject, folder: Path) -> None:
     """Byte-level BPE; digits are split one by one before anything else, as SmolLM2 was trained.
 
     transformers' own reading of this GGUF file leaves the digit split out and so tokenises
@@ -179,7 +180,7 @@ def _write_tokenizer(meta: dict[str, Any], folder: Path) -> None:
     tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in specials])
     tokenizer.save(str(folder / "tokenizer.json"))
     named = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
-    settings: dict[str, Any] = {
+    settings: JsonObject = {
         f"{short}_token": tokens[int(meta[f"tokenizer.ggml.{long}_token_id"])]
         for short, long in named.items()
     }

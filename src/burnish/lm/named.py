@@ -15,7 +15,17 @@ from urllib.parse import unquote
 import anyio.to_thread
 
 from burnish.errors import UserError, did_you_mean
-from burnish.lm.base import LM, SHIPPED, VISUAL, Completion, Prompt, Sampling, Scores, shipped_model
+from burnish.lm.base import (
+    LM,
+    SHIPPED,
+    VISUAL,
+    Completion,
+    Prompt,
+    Sampling,
+    Scores,
+    TokenIds,
+    shipped_model,
+)
 from burnish.lm.weights import files_identity
 from burnish.records import Message
 
@@ -139,7 +149,7 @@ class LazyLM:
     async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
         return await (await self._loaded()).sample(prompt, sampling)
 
-    async def score(self, prompt_ids: Sequence[int], response_ids: Sequence[int]) -> Scores:
+    async def score(self, prompt_ids: TokenIds, response_ids: TokenIds) -> Scores:
         return await (await self._loaded()).score(prompt_ids, response_ids)
 
     async def _loaded(self) -> LM:

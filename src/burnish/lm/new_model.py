@@ -14,6 +14,7 @@ from msgspec import Meta
 from burnish.arguments import refused
 from burnish.boundary import Settings, public
 from burnish.errors import UserError
+from burnish.lm.base import JsonObject
 from burnish.lm.embedded import make_once
 from burnish.lm.weights import llama_config, read_json, write_json
 from burnish.models import quiet_transformers
@@ -217,7 +218,7 @@ def new_model_folder(sizes: NewModel, seed: int) -> Path:
     return make_once(f"new-{name}", build)
 
 
-def _shape(sizes: NewModel, inner: int) -> dict[str, Any]:
+def _shape(sizes: NewModel, inner: int) -> JsonObject:
     """The sizes as a `config.json` names them."""
     return {
         "hidden_size": sizes.width,
@@ -233,7 +234,7 @@ def _shape(sizes: NewModel, inner: int) -> dict[str, Any]:
 
 
 def write_llama(
-    folder: Path, seed: int, shape: dict[str, Any], *, scales_outputs: bool = False
+    folder: Path, seed: int, shape: JsonObject, *, scales_outputs: bool = False
 ) -> Path:
     """Write config and random weights beside the tokenizer that lies in `folder`.
 
@@ -277,7 +278,7 @@ def _write_own(folder: Path, sizes: NewModel, inner: int, seed: int) -> None:
         )
 
 
-def _special_ids(folder: Path) -> dict[str, Any]:
+def _special_ids(folder: Path) -> JsonObject:
     """Ids of special tokens and the size of the vocabulary, by the tokenizer in the folder."""
     from burnish.lm.tokenizer import Tokenizer
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 from msgspec.structs import replace
 
 from burnish.errors import ModelError, UserError, did_you_mean
-from burnish.lm.base import LM, Completion, Prompt, Sampling, Scores
+from burnish.lm.base import LM, Completion, Prompt, Sampling, Scores, TokenIds
 from burnish.lm.call_log import Call, CallLog, asked_sample, asked_score, read_calls
 from burnish.lm.failures import failure_of
 from burnish.records import Finish, Message
@@ -47,7 +47,7 @@ class ScriptedLM:
         self.calls.append(Asked(prompt, sampling, texts))
         return [self._completion(text, prompt, sampling) for text in texts]
 
-    async def score(self, prompt_ids: Sequence[int], response_ids: Sequence[int]) -> Scores:
+    async def score(self, prompt_ids: TokenIds, response_ids: TokenIds) -> Scores:
         """A script has no distribution over other answers, so this always raises."""
         raise ModelError(
             f"'{self.name}' is a scripted model and cannot score; use an in-process model"
@@ -129,7 +129,7 @@ class RecordingLM:
         self.log.append(replace(asked, completions=tuple(completions)))
         return completions
 
-    async def score(self, prompt_ids: Sequence[int], response_ids: Sequence[int]) -> Scores:
+    async def score(self, prompt_ids: TokenIds, response_ids: TokenIds) -> Scores:
         asked = asked_score(self.name, prompt_ids, response_ids, self.identity)
         scores = await self._lm.score(prompt_ids, response_ids)
         self.log.append(replace(asked, scores=scores))
@@ -192,7 +192,7 @@ class ReplayLM:
             raise failure_of(found.status, f"recorded: {found.reason}")
         return list(found.completions)
 
-    async def score(self, prompt_ids: Sequence[int], response_ids: Sequence[int]) -> Scores:
+    async def score(self, prompt_ids: TokenIds, response_ids: TokenIds) -> Scores:
         found = self._find(asked_score(self.name, prompt_ids, response_ids)).scores
         assert found is not None
         return found

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from burnish.errors import UserError
-from burnish.lm.base import MediaIds, media_of
+from burnish.lm.base import JsonObject, MediaIds, TokenIds, media_of
 from burnish.lm.hardware import is_device_full
 from burnish.lm.model_input import ModelInput, passes
 from burnish.lm.tokenizer import Tokenizer
@@ -71,7 +71,7 @@ def score_weight(folder: Path, weights: Mapping[str, Tensor]) -> Tensor:
     return found
 
 
-def as_classifier(tokenizer: Tokenizer, config: dict[str, Any]) -> dict[str, Any]:
+def as_classifier(tokenizer: Tokenizer, config: JsonObject) -> JsonObject:
     """The config under which transformers loads the model with its head."""
     config = {name: value for name, value in config.items() if name != "num_labels"}
     family = str((config.get("architectures") or ["Model"])[0])
@@ -175,7 +175,7 @@ ROW_TOKENS = 8192
 
 
 @torch.no_grad()
-def score_rows(loaded: LoadedModel, rows: Sequence[Sequence[int]], tokens: int = 0) -> list[float]:
+def score_rows(loaded: LoadedModel, rows: Sequence[TokenIds], tokens: int = 0) -> list[float]:
     """Scores of token rows, in their order; rows of similar length share a pass.
 
     `tokens` bounds one pass, 0 for what the device likes; a full GPU halves it.
@@ -187,8 +187,8 @@ def score_rows(loaded: LoadedModel, rows: Sequence[Sequence[int]], tokens: int =
 @torch.no_grad()
 def score_places(
     loaded: LoadedModel,
-    rows: Sequence[Sequence[int]],
-    places: Sequence[Sequence[int]],
+    rows: Sequence[TokenIds],
+    places: Sequence[TokenIds],
     tokens: int = 0,
 ) -> list[list[float]]:
     """Scores at some places of each row, in their order."""
@@ -198,13 +198,13 @@ def score_places(
 
 
 @torch.no_grad()
-def hidden_rows(loaded: LoadedModel, rows: Sequence[Sequence[int]], tokens: int = 0) -> Tensor:
+def hidden_rows(loaded: LoadedModel, rows: Sequence[TokenIds], tokens: int = 0) -> Tensor:
     """The hidden state at the last token of each row, (N, D), in their order."""
     return _hidden_places(loaded, rows, [[len(row) - 1] for row in rows], tokens)
 
 
 def _hidden_places(
-    loaded: LoadedModel, rows: Sequence[Sequence[int]], places: Sequence[Sequence[int]], tokens: int
+    loaded: LoadedModel, rows: Sequence[TokenIds], places: Sequence[TokenIds], tokens: int
 ) -> Tensor:
     size = tokens or (ROW_TOKENS if loaded.device.type == "cpu" else 8 * ROW_TOKENS)
     while True:
@@ -219,7 +219,7 @@ def _hidden_places(
 
 
 def _in_passes(
-    loaded: LoadedModel, rows: Sequence[Sequence[int]], places: Sequence[Sequence[int]], size: int
+    loaded: LoadedModel, rows: Sequence[TokenIds], places: Sequence[TokenIds], size: int
 ) -> Tensor:
     order: list[int] = []
     pad, device = padding_token(loaded.tokenizer), loaded.device

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from burnish.errors import ModelError, UserError, first_line
-from burnish.lm.base import TooLong, media_of
+from burnish.lm.base import TokenIds, TooLong, media_of
 from burnish.lm.hardware import is_device_full
 from burnish.lm.model_input import ModelInput, Segments
 from burnish.lm.pretrained import load_pretrained
@@ -310,7 +310,7 @@ class TransformersDecoder(nn.Module):
 
     @torch.no_grad()
     def agrees(
-        self, row: Sequence[int], logprobs: Sequence[float], media: Sequence[MediaPart] = ()
+        self, row: TokenIds, logprobs: Sequence[float], media: Sequence[MediaPart] = ()
     ) -> bool:
         """Whether sampled log-probs are those that one pass over the row alone gives its last tokens.
 
@@ -344,9 +344,7 @@ class TransformersDecoder(nn.Module):
         kinds = list(Together)
         self.together = kinds[kinds.index(self.together) + 1]
 
-    def _packs_exactly(
-        self, prompt: Sequence[int], answers: Sequence[Sequence[int]], apart: Tensor
-    ) -> bool:
+    def _packs_exactly(self, prompt: TokenIds, answers: Sequence[TokenIds], apart: Tensor) -> bool:
         """Whether a mask hides one answer of two tokens from the other behind the same prompt.
 
         Recurrent and convolutional layers carry a state past any mask, and some position schemes
@@ -371,7 +369,7 @@ class TransformersDecoder(nn.Module):
         first = self._gap(together[: size + 2], apart[0])
         return max(first, self._gap(together[size + 2 :], apart[1, size:])) <= self._noise
 
-    def _trials(self) -> dict[Together, list[list[Sequence[int]]]]:
+    def _trials(self) -> dict[Together, list[list[TokenIds]]]:
         a, b, c = self.tried
         return {
             Together.ANY: [[[a, b, c, a], [a, b], [a, c, b]]],
@@ -379,7 +377,7 @@ class TransformersDecoder(nn.Module):
             Together.NONE: [[[a, b, c]]],
         }
 
-    def _gap_of_steps(self, prompts: list[Sequence[int]]) -> float:
+    def _gap_of_steps(self, prompts: list[TokenIds]) -> float:
         """How far the logits of three steps of `generate` are from those of one pass over each row."""
         from transformers import GenerationConfig
 
@@ -407,7 +405,7 @@ class TransformersDecoder(nn.Module):
             return float("inf")
         return max(gaps)
 
-    def generation_inputs(self, prompts: Sequence[Sequence[int]], pad: int) -> dict[str, Tensor]:
+    def generation_inputs(self, prompts: Sequence[TokenIds], pad: int) -> dict[str, Tensor]:
         """What `generate` reads: prompts padded on the left, and their media."""
         device = self.head_weight.device
         longest = max(map(len, prompts))

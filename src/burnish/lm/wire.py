@@ -16,16 +16,14 @@ from msgspec import Meta, Struct
 
 from burnish.boundary import Count, Settings
 from burnish.errors import UserError
-from burnish.lm.base import Completion, Prompt, Sampling, TooMuchMedia, chat_message
+from burnish.lm.base import Completion, JsonObject, Prompt, Sampling, TooMuchMedia, chat_message
 from burnish.lm.failures import (
     BadReply,
     CallFailed,
     ForeignReply,
-    RateLimited,
     Refused,
-    Rejected,
-    ServerFailed,
     WrongModel,
+    failure_of_code,
 )
 from burnish.records import AudioPart, Content, Finish, ImagePart, Message, TextPart
 from burnish.texts import before_stop
@@ -42,7 +40,7 @@ class MediaLimits(Settings, frozen=True, kw_only=True):
     """Of the files; the request's text is a third larger."""
 
 
-def message_body(message: Message, blobs: Blobs | None) -> dict[str, Any]:
+def message_body(message: Message, blobs: Blobs | None) -> JsonObject:
     """A message as a chat request holds it; images and sounds are read from `blobs`."""
     content = message.content
     shown = content if isinstance(content, str) else [_part(part, blobs) for part in content]
@@ -65,7 +63,7 @@ def check_media(messages: Sequence[Message], blobs: Blobs | None, limits: MediaL
 AUDIO_FORMATS = {"audio/wav": "wav", "audio/mpeg": "mp3", "audio/flac": "flac", "audio/ogg": "ogg"}
 
 
-def _part(part: TextPart | ImagePart | AudioPart, blobs: Blobs | None) -> dict[str, Any]:
+def _part(part: TextPart | ImagePart | AudioPart, blobs: Blobs | None) -> JsonObject:
     if isinstance(part, TextPart):
         return {"type": "text", "text": part.text}
     assert blobs is not None, "a prompt with media is sent with the blobs that hold their bytes"
@@ -292,12 +290,12 @@ def request_body(
     logprobs: bool,
     token_ids: bool,
     blobs: Blobs | None = None,
-    schema: dict[str, Any] | None = None,
+    schema: JsonObject | None = None,
     media: MediaLimits = MediaLimits(),  # noqa: B008
-) -> dict[str, Any]:
+) -> JsonObject:
     """The JSON of one request. A setting at its default is left out: strict servers refuse
     fields they do not know, and an absent field means the same."""
-    body: dict[str, Any] = {
+    body: JsonObject = {
         "model": model,
         "max_tokens": sampling.max_tokens,
         "temperature": sampling.temperature,
@@ -531,9 +529,6 @@ def _error_in(content: Any, where: str, secret: str) -> CallFailed | None:
     what = f"{where}: the server answered with an error: {excerpt(said, secret)}"
     code = error.get("code") if isinstance(error, dict) else None
     # Gateways put the status of the server behind them here.
-    if code == 429:
-        return RateLimited(what)
     if isinstance(code, int) and 400 <= code < 600:
-        kind = ServerFailed if code == 408 or code >= 500 else Rejected
-        return kind(what, code=code)
+        return failure_of_code(code, what)
     return ForeignReply(what)

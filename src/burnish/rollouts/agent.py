@@ -24,6 +24,7 @@ import anyio
 import msgspec
 
 from burnish.errors import ArgumentError, RolloutError, UserError
+from burnish.lm.base import JsonObject
 from burnish.lm.failures import unwrapped_errors
 from burnish.records import Task
 from burnish.rollouts.base import MultiTurnSettings, Options, Players, Rollout, play_all
@@ -233,7 +234,7 @@ class AgentRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="agent"):
             if self.result == "text":
                 return Outcome(line[:MOST_ANSWER])
             try:
-                found = msgspec.json.decode(line, type=dict[str, Any])
+                found = msgspec.json.decode(line, type=JsonObject)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 return Outcome(
                     problem=f"the program's last line is no JSON object: {safe(line[:80])}"
@@ -279,7 +280,7 @@ class Command(NamedTuple):
 class Outcome(msgspec.Struct):
     answer: str | None = None
     rewards: dict[str, float] = msgspec.field(default_factory=dict)
-    facts: dict[str, Any] = msgspec.field(default_factory=dict)
+    facts: JsonObject = msgspec.field(default_factory=dict)
     problem: str = ""
 
 

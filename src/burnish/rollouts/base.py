@@ -26,7 +26,7 @@ from burnish.boundary import (
 )
 from burnish.concurrency import gather
 from burnish.errors import RolloutError, UserError
-from burnish.lm.base import COLDEST, LM, Sampling
+from burnish.lm.base import COLDEST, LM, JsonObject, Sampling
 from burnish.lm.failures import EXPECTED, classify
 from burnish.records import Finish, Message, Status, Task, Trajectory
 from burnish.rollouts.session import (
@@ -145,7 +145,7 @@ class Players:
         *,
         role: str = "policy",
         group: str = "",
-        tools: Sequence[dict[str, Any]] = (),
+        tools: Sequence[JsonObject] = (),
         lm: LM | None = None,
         is_listed: bool = True,
     ) -> Session:
@@ -237,7 +237,7 @@ class StepGame:
         """Note a finished step; gives its metrics."""
         return {}
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> JsonObject:
         """What a checkpoint keeps, JSON-able."""
         return {}
 

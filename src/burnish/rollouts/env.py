@@ -20,6 +20,7 @@ from burnish.boundary import Call as Arguments
 from burnish.boundary import Name, Number, PositiveInt, Seconds, Settings, reader
 from burnish.concurrency import gather
 from burnish.errors import ArgumentError, RolloutError, UserError, did_you_mean
+from burnish.lm.base import JsonObject
 from burnish.memory import is_kept
 from burnish.records import Message, Task
 from burnish.rollouts.base import (
@@ -253,10 +254,10 @@ def _checked(what: str, seen: Any) -> Observation:
     return Observation(tuple(seen.messages), bool(seen.done), rewards, info)
 
 
-def plain_table(where: str, found: Any) -> dict[str, Any]:
+def plain_table(where: str, found: Any) -> JsonObject:
     """A dict as JSON holds it; anything else fails the rollout."""
     try:
-        plain = msgspec.convert(msgspec.to_builtins(found, str_keys=True), dict[str, Any])
+        plain = msgspec.convert(msgspec.to_builtins(found, str_keys=True), JsonObject)
         msgspec.json.encode(plain)
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
         raise RolloutError(

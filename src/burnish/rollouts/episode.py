@@ -14,14 +14,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import anyio
 import msgspec
 
 from burnish.concurrency import gather
 from burnish.errors import UserError
-from burnish.lm.base import TooLong
+from burnish.lm.base import JsonObject, TooLong
 from burnish.records import Task
 from burnish.rollouts.base import Players
 from burnish.rollouts.endpoint import BadRequest, ChatRequest, Reply, key_of, message_key
@@ -171,7 +171,7 @@ class Episode:
             self.over.set()
         return found
 
-    def _form(self, tools: Sequence[dict[str, Any]]) -> ToolForm | None:
+    def _form(self, tools: Sequence[JsonObject]) -> ToolForm | None:
         """How the model is offered the tools of a request; found once for each set of them."""
         if not tools:
             return None
@@ -295,7 +295,6 @@ class Episode:
         before, mark, _ = text.partition("<tool_call>")
         outside = before.strip() if mark else ""
         return Reply(
-            text,
             outside if calls else text,
             calls,
             tuple(f"call_{digest(name, str(place))}" for place in range(len(calls))),
@@ -327,5 +326,5 @@ class _Turn:
             conversation.keys = conversation.keys[: conversation.points[-1].length]
 
 
-def _offer(tools: Sequence[dict[str, Any]]) -> str:
+def _offer(tools: Sequence[JsonObject]) -> str:
     return digest(json.dumps(tools, sort_keys=True)) if tools else ""

@@ -15,13 +15,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import msgspec
 
 from burnish.boundary import Count, NonNegative, Positive, PositiveInt, Settings
 from burnish.errors import ArgumentError, MediaError, UserError
-from burnish.lm.base import LM, Completion, Sampling, TooLong, ids_of, media_of
+from burnish.lm.base import LM, Completion, JsonObject, Sampling, TooLong, ids_of, media_of
 from burnish.records import (
     Author,
     Finish,
@@ -111,7 +111,7 @@ class Session:
         lm: LM,
         messages: Sequence[Message],
         *,
-        tools: Sequence[dict[str, Any]] = (),
+        tools: Sequence[JsonObject] = (),
         role: str = "policy",
         group: str = "",
         seed: int = 0,
@@ -133,7 +133,7 @@ class Session:
         """The oldest weights that wrote any of it; None: not known."""
         self.finish = Finish.STOP
         self.text = ""
-        self.info: dict[str, Any] = {}
+        self.info: JsonObject = {}
         """What else the trajectory is to know, such as the environment's `rewards`."""
 
     @property

@@ -19,6 +19,7 @@ import anyio
 import msgspec
 
 from burnish.errors import RolloutError, UserError, did_you_mean
+from burnish.lm.base import JsonObject
 from burnish.records import Message
 from burnish.source import is_cancelled
 from burnish.user_code import calling_user_code
@@ -63,7 +64,7 @@ class Tool:
         self.schema = _schema(function, self.name, self._arguments)
 
     @classmethod
-    def offered(cls, schema: dict[str, Any]) -> Tool:
+    def offered(cls, schema: JsonObject) -> Tool:
         """A tool that the environment executes itself: its calls reach `Env.step`."""
         tool = cls.__new__(cls)
         tool.name = schema["function"]["name"]
@@ -184,9 +185,7 @@ def _arguments(
     return struct
 
 
-def _schema(
-    function: Callable[..., Any], name: str, arguments: type[msgspec.Struct]
-) -> dict[str, Any]:
+def _schema(function: Callable[..., Any], name: str, arguments: type[msgspec.Struct]) -> JsonObject:
     (_,), defined = msgspec.json.schema_components([arguments])
     parameters = defined.pop(arguments.__name__)
     text = inspect.getdoc(function) or ""
@@ -209,10 +208,10 @@ class Call(NamedTuple):
     """One call that a model wrote; with a `problem` it cannot be carried out."""
 
     name: str
-    arguments: dict[str, Any]
+    arguments: JsonObject
     problem: str = ""
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         return {"type": "function", "function": {"name": self.name, "arguments": self.arguments}}
 
 
@@ -265,7 +264,7 @@ class TaggedForm:
     """For templates that know nothing of tools."""
 
     name = "tagged"
-    schemas: Sequence[dict[str, Any]] = ()
+    schemas: Sequence[JsonObject] = ()
     parse = staticmethod(parse_tagged)
 
     def __init__(self, tools: Sequence[Tool]) -> None:
@@ -292,7 +291,7 @@ class TemplateForm:
 
     def __init__(self, tools: Sequence[Tool], notation: str) -> None:
         self.name = f"template, {notation}"
-        self.schemas: Sequence[dict[str, Any]] = [tool.schema for tool in tools]
+        self.schemas: Sequence[JsonObject] = [tool.schema for tool in tools]
         self.parse = NOTATIONS[notation]
 
     def opening(self, messages: Sequence[Message]) -> list[Message]:

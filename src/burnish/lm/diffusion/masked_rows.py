@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from burnish.lm.base import TokenIds
 from burnish.lm.decoder import Decoder, plain_head
 from burnish.lm.head import chunk_tokens, token_logprobs
 from burnish.lm.model_input import ModelInput, Segments, passes
@@ -22,11 +23,11 @@ PADDING = -1
 
 
 def both_ways(
-    rows: Sequence[Sequence[int]],
+    rows: Sequence[TokenIds],
     *,
     pad: int,
     device: torch.device,
-    prompts: Sequence[int] | None = None,
+    prompts: TokenIds | None = None,
     multiple: int = 1,
 ) -> ModelInput:
     """Rows padded on the right; with `prompts`, so many first tokens of each see only each other."""
@@ -44,7 +45,7 @@ def both_ways(
 
 
 def packed_input(
-    rows: Sequence[Sequence[int]],
+    rows: Sequence[TokenIds],
     starts: Sequence[NDArray[np.int64]],
     *,
     device: torch.device,
@@ -128,7 +129,7 @@ class Filled(NamedTuple):
     """Places behind it that nobody wrote: masked, and never counted."""
 
 
-def fill(answer: Sequence[int], canvas: int, end: int | None, room: int | None = None) -> Filled:
+def fill(answer: TokenIds, canvas: int, end: int | None, room: int | None = None) -> Filled:
     """An answer on a canvas of the next multiple of `canvas` tokens, at most `room`.
 
     An answer that ends with the end token is filled with more of them, as models are trained. One that
@@ -148,8 +149,8 @@ def fill(answer: Sequence[int], canvas: int, end: int | None, room: int | None =
 
 
 def pair_row(
-    prompt: Sequence[int],
-    answer: Sequence[int],
+    prompt: TokenIds,
+    answer: TokenIds,
     *,
     mask: int,
     longest: int,
@@ -313,7 +314,7 @@ class Bound(NamedTuple):
 @torch.no_grad()
 def likelihood_bound(
     module: Decoder,
-    pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+    pairs: Sequence[tuple[TokenIds, TokenIds]],
     *,
     samples: int = SAMPLES,
     seed: int = 0,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, get_args
+from typing import Annotated, Literal, NamedTuple, get_args
 
 import msgspec
 import torch
@@ -20,7 +20,7 @@ from torch import Tensor
 from burnish import seeds
 from burnish.boundary import Settings
 from burnish.errors import ArgumentError, UserError
-from burnish.lm.base import Completion
+from burnish.lm.base import Completion, JsonObject
 from burnish.lm.decoder import Decoder
 from burnish.lm.diffusion.masked_rows import both_ways, without_mask
 from burnish.lm.hardware import prefill_tokens
@@ -75,7 +75,7 @@ def read_decoding(folder: Path) -> Decoding:
 def write_decoding(folder: Path, settings: Decoding) -> None:
     """Put the settings beside a model."""
     file = folder / "generation_config.json"
-    plain: dict[str, Any] = msgspec.to_builtins(settings)
+    plain: JsonObject = msgspec.to_builtins(settings)
     write_json(file, {**read_json(file), KEY: plain})
 
 
@@ -85,7 +85,7 @@ def parse_decoding(text: str, start: Decoding) -> Decoding:
     >>> parse_decoding("steps=8,order=entropy", Decoding()).steps
     8
     """
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     for part in filter(None, (one.strip() for one in text.split(","))):
         key, mark, value = (word.strip() for word in part.partition("="))
         if not mark or key not in Decoding.__struct_fields__:
