@@ -57,13 +57,6 @@ def test_no_server_is_told_at_once():
         RemoteScorer("http://127.0.0.1:9", limits=QUICK)
 
 
-@pytest.mark.parametrize("url", ["", "127.0.0.1:80", "ftp://x", "http://u:secret@x", "http://x?q"])
-def test_bad_addresses_are_refused_without_telling_secrets(url):
-    with pytest.raises(UserError, match="expected http://") as told:
-        RemoteScorer(url)
-    assert "secret" not in str(told.value)
-
-
 def test_a_server_that_dies_leaves_rewards_without_a_value():
     with serving(Fussy()) as url:
         remote = RemoteScorer(url, limits=QUICK)

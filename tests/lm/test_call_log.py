@@ -172,11 +172,6 @@ def test_damage_is_reported_with_its_line(tmp_path):
         read_calls(path)
 
 
-def test_a_folder_in_its_place_is_a_store_error(tmp_path):
-    with pytest.raises(StoreError, match="cannot be opened"):
-        CallLog(tmp_path)
-
-
 def test_a_full_disk_stops_a_needed_log_and_leaves_whole_lines(tmp_path):
     resource = pytest.importorskip("resource")
     path = tmp_path / "log.jsonl"

@@ -72,28 +72,6 @@ def test_an_uncounted_request_with_media_costs_its_estimate(blobs):
     assert tokens(Message("user", (TextPart("What?"), blobs.add(PNG)))) == plain + MEDIA_TOKENS
 
 
-@pytest.mark.parametrize(
-    ("content", "line"),
-    [
-        ([{"type": "image_url", "image_url": {"url": "http://x/y.png"}}], "data:image/png;base64"),
-        ([{"type": "image_url", "image_url": {"url": "data:image/png;base64,?"}}], "base64"),
-        (
-            [{"type": "image_url", "image_url": {"url": "data:x;base64,PGh0bWw+"}}],
-            "no image or sound",
-        ),
-        ([{"type": "video"}], "expected text, or parts of type text"),
-        ([{"type": "image", "sha256": "../x"}], "expected 64 lower-case"),
-        ([{"type": "image"}], "missing required field `sha256`"),
-        (["text"], "expected text, or parts of type text"),
-        (7, "expected text, or parts"),
-    ],
-)
-def test_parts_that_hold_no_bytes_are_refused(blobs, content, line):
-    with pytest.raises(UserError, match=line) as caught:
-        read_content(content, blobs)
-    assert "\n" not in str(caught.value)
-
-
 def test_a_data_file_may_hold_media(tmp_path, monkeypatch):
     pytest.importorskip("PIL", reason="pillow is not installed")
     monkeypatch.setenv("BURNISH_CACHE", str(tmp_path))

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 from hostile_server import HostileServer, chat_reply, no_answer, ok, raw, reply, slow, status
 
-from burnish.errors import UserError
 from burnish.lm.base import Completion
 from burnish.lm.budget import Cost, estimate_tokens
 from burnish.lm.failures import RateLimited, Refused, TimedOut, Unreachable
@@ -285,14 +284,6 @@ def test_a_call_past_the_judges_own_deadline_is_paid():
         spent = anyio.run(main)
     assert (spent.failed, spent.estimated) == (1, 1)
     assert spent.usd == pytest.approx((1 + 4 + 1024) * 1.5 / 1e6)
-
-
-@pytest.mark.parametrize(
-    "limit", [{"calls": 2.5}, {"calls": "5"}, {"calls": True}, {"usd": float("nan")}]
-)
-def test_a_limit_that_is_none_is_refused(limit):
-    with pytest.raises(UserError, match=f"{next(iter(limit))}: got"):
-        Budget(**limit)
 
 
 @pytest.mark.parametrize(

@@ -86,14 +86,6 @@ def test_a_torn_line_is_forgotten_and_other_damage_is_not(tmp_path):
         ReplayLM(path)
 
 
-def test_no_log_and_an_empty_log(tmp_path):
-    with pytest.raises(StoreError, match="cannot be read"):
-        ReplayLM(tmp_path / "absent")
-    (tmp_path / "empty").touch()
-    with pytest.raises(UserError, match="the log is empty"):
-        ReplayLM(tmp_path / "empty")
-
-
 @given(st.lists(st.text(), min_size=2, max_size=2, unique=True), st.integers(0, 9))
 def test_different_calls_never_share_an_answer(tmp_path_factory, prompts, seed):
     path = tmp_path_factory.mktemp("log") / "lm"

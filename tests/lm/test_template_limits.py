@@ -36,15 +36,11 @@ HOSTILE = {
         "calls itself without end",
     ),
     "divides by zero": ("{{ 1 / 0 }}", "ZeroDivisionError: division by zero"),
-    "divides by nothing": ("{{ 1 % messages|length * 0 % 0 }}", "ZeroDivisionError"),
-    "adds text to a number": ("{{ 1 + 'a' }}", "TypeError: unsupported operand"),
     "writes without end": (
         "{% set s = 'x' * 10 ** 6 %}{% for i in range(1000) %}{{ s }}{% endfor %}",
         "a value grows past 20,000,000 characters",
     ),
     "draws random text": ("{{ lipsum(n=100000, max=100000) }}", "'lipsum' is undefined"),
-    "includes": ("{% include 'a' %}", "TypeError: no loader"),
-    "a clock with a bad form": ("{{ strftime_now(3) }}", "TypeError"),
     "reads what is not there": ("{{ messages[7].content.text }}", "has no element 7"),
     "is not text": ("{{ messages.append(1) }}", "'append' of 'list' object is unsafe"),
 }
@@ -74,22 +70,12 @@ def test_a_template_that_cannot_be_compiled_is_one_line(template):
     assert "\n" not in str(caught.value)
 
 
-def test_the_default_limits_hold_within_seconds():
-    began = time.process_time()
-    with pytest.raises(UserError, match="more than 2,000,000 steps"):
-        ChatTemplate(LOOP, {}).render(TALK)
-    assert time.process_time() - began < 30
-
-
 GOOD = [
     "{% for m in messages %}{{ loop.index }}/{{ loop.length }} {{ m.role ~ ': ' ~ m['content'] | trim }}"
     "{% if not loop.last %}, {% endif %}{% endfor %}{{ '!' * 3 }}{{ 7 // 2 }}{{ 2 ** 10 }}",
-    "{% for k, v in messages[0].items() %}{{ loop.revindex }}{{ k }}={{ v }}{{ loop.nextitem }}{% endfor %}",
     "{% for m in messages if m.role == 'user' %}{{ m.content.split('+')[0] | upper }}{% else %}-{% endfor %}",
-    "{% for m in nothing %}x{% else %}none{% endfor %}{{ messages | map(attribute='role') | join(', ') }}",
     "{% for x in messages | selectattr('role', 'eq', 'user') %}{{ loop.first }}{{ x.content | replace('3', '5') }}"
     "{% endfor %}{{ '%05d' % 7 }}{{ '{:>8}'.format('a') }}{{ messages | tojson(indent=2) }}",
-    "{% for x in [[1, [2, [3]]]] recursive %}{{ x[0] }}{{ loop(x[1:]) if x[1:] else '' }}{% endfor %}",
     "{{ 'a' ~ 1 ~ None ~ true }}{% for i in range(3) %}{{ loop.cycle('a', 'b') }}{% endfor %}",
 ]
 

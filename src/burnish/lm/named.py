@@ -84,7 +84,7 @@ def _local(
     late: bool = False,
     decoding: str = "",
 ) -> LM:
-    if shipped_model(name) is None and not Path(name).expanduser().is_dir():
+    if not name or (shipped_model(name) is None and not Path(name).expanduser().is_dir()):
         raise UserError(
             f"there is no model '{name}' and no folder of that name; expected {FORMS}."
             f"{did_you_mean(name, SHIPPED)}"
