@@ -18,6 +18,7 @@ PROMPTS = ["What is 3 + 4?", "Hi", "Tell me a long story about a short day, plea
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory):
     model = load_model(tiny_model(tmp_path_factory.mktemp("tiny")), device="cpu")
+    model.name = "tiny"
     init_weights(model.module, seed=2, std=0.15)  # peaked enough that positions matter
     return model
 

@@ -44,12 +44,11 @@ class RemoteScorer:
         *,
         token_env: str = "",
         limits: Limits | None = None,
-        pool: RequestPool | None = None,
         weight: float = 1.0,
     ) -> None:
         """Asks the server what it serves; `token_env` names an environment variable."""
         self._url = checked_url("url", url, odd=" ?#@")
-        self.pool = pool or RequestPool(limits or Limits(retries=4))
+        self.pool = RequestPool(limits or Limits(retries=4))
         self.weight = weight
         self._connections = Connections(key_of("token_env", None, token_env or None))
         self._calls = count(1)

@@ -33,7 +33,8 @@ class TaskBody(Struct, frozen=True, forbid_unknown_fields=True):
     def task(self) -> Task:
         if self.prompt and self.messages:
             raise UserError("task has both prompt and messages; expected one of them.")
-        messages = self.messages or (Message("user", self.prompt),)
+        given = (Message(*msgspec.structs.astuple(one)) for one in self.messages)
+        messages = tuple(given) or (Message("user", self.prompt),)
         name = self.id or digest(msgspec.json.encode((messages, self.fields), order="sorted"))
         return Task(name, messages, self.fields, self.labels, self.source)
 

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from burnish.boundary import Count, NonNegative, Positive, PositiveInt
-from burnish.errors import ArgumentError, UserError
+from burnish.errors import UserError
 from burnish.models.blocks.topology import DepthScale, Topology
 
 OWN = "burnish-siamesenorm"
@@ -264,7 +264,11 @@ def _architecture(config: DecoderConfig, family: str) -> Architecture:
         mlp_bias=family == "llama" and bool(config.mlp_bias),
         qk_norm=family == "qwen3" or qkv_norm in ("qk", "qkv"),
         v_norm=qkv_norm == "qkv",
-        topology=_topology(config) if own else PRE,
+        topology=Topology(
+            config.norm_topology, config.normalized_input, config.depth_scale, eps=config.norm_eps
+        )
+        if own
+        else PRE,
         tied_head=own if config.tie_word_embeddings is None else config.tie_word_embeddings,
         rope_linear_factor=_needed(rope, "factor") if rope.kind == "linear" else 1.0,
         rope_llama3=Llama3Scaling(*(_needed(rope, name) for name in LLAMA3))
@@ -281,16 +285,6 @@ def _needed(rope: RopeConfig, name: str) -> Any:
     if found is None:
         raise UserError(f"config.json: rope type '{rope.kind}' has no {name}; expected a number")
     return found
-
-
-def _topology(config: DecoderConfig) -> Topology:
-    """Where the norms of our own family stand; half precision keeps Y in float32 in any case."""
-    try:
-        return Topology(
-            config.norm_topology, config.normalized_input, config.depth_scale, eps=config.norm_eps
-        )
-    except ArgumentError as error:
-        raise UserError(f"config.json: {error}") from None
 
 
 def _stretch(frequency: float, scaling: Llama3Scaling) -> float:

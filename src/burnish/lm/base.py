@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 JsonObject = dict[str, Any]
 """Texts and plain values, as JSON and TOML have them."""
 TokenIds = Sequence[int]
-Prompt = Sequence[Message] | TokenIds
+Messages = Sequence[Message]
+Prompt = Messages | TokenIds
 
 
 class MediaIds(tuple[int, ...]):

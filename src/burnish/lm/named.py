@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -20,6 +20,7 @@ from burnish.lm.base import (
     SHIPPED,
     VISUAL,
     Completion,
+    Messages,
     Prompt,
     Sampling,
     Scores,
@@ -27,7 +28,6 @@ from burnish.lm.base import (
     shipped_model,
 )
 from burnish.lm.weights import files_identity
-from burnish.records import Message
 
 FORMS = "smollm2, tiny, a model folder, http://host:port/v1#model or replay:FILE.jsonl"
 
@@ -106,7 +106,7 @@ def _local(
 
     folder = Path(name).expanduser()
 
-    def check_media(messages: Sequence[Message]) -> None:
+    def check_media(messages: Messages) -> None:
         from burnish.lm.tokenizer import refuse_media
 
         try:
@@ -127,7 +127,7 @@ class LazyLM:
         name: str,
         load: Callable[[], LM],
         identity: Callable[[], str] = str,
-        check_media: Callable[[Sequence[Message]], None] | None = None,
+        check_media: Callable[[Messages], None] | None = None,
     ) -> None:
         """`identity` says which files would be loaded now, `check_media` what they can read."""
         self.name, self._load, self._identity = name, load, identity
@@ -140,7 +140,7 @@ class LazyLM:
         """That of the loaded model; before, that of its files as they are now."""
         return self._identity() if self._lm is None else getattr(self._lm, "identity", "")
 
-    def check_media(self, messages: Sequence[Message]) -> None:
+    def check_media(self, messages: Messages) -> None:
         """Refuse images and sounds that the model cannot read, without loading it."""
         check = getattr(self._lm, "check_media", self._check_media)
         if check is not None:

@@ -18,7 +18,7 @@ from burnish.lm.base import JsonObject
 from burnish.lm.embedded import make_once
 from burnish.lm.weights import llama_config, read_json, write_json
 from burnish.models import quiet_transformers
-from burnish.models.blocks.topology import ALIASES, TOPOLOGIES, DepthScale, Topology
+from burnish.models.blocks.topology import DepthScale, Topology
 from burnish.seeds import digest
 
 CHAT_TEMPLATE = (
@@ -156,9 +156,6 @@ class NewModel(Settings, frozen=True, kw_only=True):
             raise refused("width", self.width, need)
         if self.kv_heads and self.heads % self.kv_heads:
             raise refused("kv_heads", self.kv_heads, f"a divisor of heads = {self.heads}, or 0")
-        known = (LLAMA, *TOPOLOGIES, *ALIASES)
-        if self.topology not in known:
-            raise refused("topology", self.topology, ", ".join(known))
         if self.topology != LLAMA:
             self.streams()
         elif self.normalized_input is not None or self.depth_scale:

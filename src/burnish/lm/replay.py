@@ -11,14 +11,14 @@ from typing import Any, NamedTuple, Self
 from msgspec.structs import replace
 
 from burnish.errors import ModelError, UserError, did_you_mean
-from burnish.lm.base import LM, Completion, Prompt, Sampling, Scores, TokenIds
+from burnish.lm.base import LM, Completion, Messages, Prompt, Sampling, Scores, TokenIds
 from burnish.lm.call_log import Call, CallLog, asked_sample, asked_score, read_calls
 from burnish.lm.failures import failure_of
 from burnish.records import Finish, Message
 from burnish.seeds import digest
 from burnish.texts import before_stop
 
-Script = Mapping[str, str] | Sequence[str] | Callable[[Sequence[Message], int], str]
+Script = Mapping[str, str] | Sequence[str] | Callable[[Messages, int], str]
 
 
 class Asked(NamedTuple):
@@ -53,7 +53,7 @@ class ScriptedLM:
             f"'{self.name}' is a scripted model and cannot score; use an in-process model"
         )
 
-    def _line(self, messages: Sequence[Message], index: int) -> str:
+    def _line(self, messages: Messages, index: int) -> str:
         if callable(self._script):
             return self._script(messages, index)
         if isinstance(self._script, Mapping):
@@ -69,7 +69,7 @@ class ScriptedLM:
         self._used += 1
         return self._script[self._used - 1]
 
-    def _messages(self, prompt: Prompt) -> Sequence[Message]:
+    def _messages(self, prompt: Prompt) -> Messages:
         messages = [item for item in prompt if isinstance(item, Message)]
         if messages:
             return messages
@@ -231,5 +231,5 @@ def _keep(calls: dict[Any, Call], key: object, call: Call) -> None:
         calls[key] = call
 
 
-def _words(messages: Sequence[Message]) -> str:
+def _words(messages: Messages) -> str:
     return digest(*(part for m in messages for part in (m.role, m.text)))

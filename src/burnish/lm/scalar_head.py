@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from burnish.errors import UserError
-from burnish.lm.base import JsonObject, MediaIds, TokenIds, media_of
+from burnish.lm.base import JsonObject, MediaIds, Messages, TokenIds, media_of
 from burnish.lm.hardware import is_device_full
 from burnish.lm.model_input import ModelInput, passes
 from burnish.lm.tokenizer import Tokenizer
@@ -98,7 +98,7 @@ def classifier_weights(
 # --- what is scored
 
 
-def scored_ids(tokenizer: Tokenizer, messages: Sequence[Message]) -> tuple[int, ...]:
+def scored_ids(tokenizer: Tokenizer, messages: Messages) -> tuple[int, ...]:
     """A whole conversation as the ids that a reward model reads.
 
     The chat template's own text, as everyone's reward models get it. Without a template the text
@@ -159,7 +159,7 @@ class StepRow(NamedTuple):
 
 
 def step_row(
-    tokenizer: Tokenizer, messages: Sequence[Message], steps: Sequence[str], separator: str
+    tokenizer: Tokenizer, messages: Messages, steps: Sequence[str], separator: str
 ) -> StepRow:
     """The row of one solution; the text of control tokens in a step is plain text."""
     answer: list[int] = []

@@ -21,7 +21,16 @@ import msgspec
 
 from burnish.boundary import Count, NonNegative, Positive, PositiveInt, Settings
 from burnish.errors import ArgumentError, MediaError, UserError
-from burnish.lm.base import LM, Completion, JsonObject, Sampling, TooLong, ids_of, media_of
+from burnish.lm.base import (
+    LM,
+    Completion,
+    JsonObject,
+    Messages,
+    Sampling,
+    TooLong,
+    ids_of,
+    media_of,
+)
 from burnish.records import (
     Author,
     Finish,
@@ -109,7 +118,7 @@ class Session:
     def __init__(
         self,
         lm: LM,
-        messages: Sequence[Message],
+        messages: Messages,
         *,
         tools: Sequence[JsonObject] = (),
         role: str = "policy",
@@ -184,7 +193,7 @@ class Session:
         own.messages, own.shown, own.info = [*self.messages], [*self.shown], {**self.info}
         return own
 
-    def observe(self, messages: Sequence[Message], shown: Sequence[Message] = ()) -> None:
+    def observe(self, messages: Messages, shown: Messages = ()) -> None:
         """Add what the environment says; the model answers next.
 
         `shown` is how scorers and people see the messages, where that differs.
@@ -292,7 +301,7 @@ class Session:
         self.text = text
         return reply
 
-    def _difference(self, renderer: Tokenizer, new: Sequence[Message]) -> tuple[Span, ...]:
+    def _difference(self, renderer: Tokenizer, new: Messages) -> tuple[Span, ...]:
         """What the template writes behind the last reply when the messages are added.
 
         Most templates show it where the reply's turn ends (`after_reply`). Else, first choice: the
@@ -331,7 +340,7 @@ class Session:
     def _common_end(
         self,
         renderer: Tokenizer,
-        new: Sequence[Message],
+        new: Messages,
         *,
         add_generation_prompt: bool,
         own: Sequence[Span] = (),
@@ -354,7 +363,7 @@ class Session:
             return end
         return _common(first, behind("b"))
 
-    def _refuse(self, does: str, new: Sequence[Message]) -> NoReturn:
+    def _refuse(self, does: str, new: Messages) -> NoReturn:
         roles = ", ".join(message.role for message in new)
         raise UserError(
             f"the chat template of '{self.lm.name}' {does} messages of roles [{roles}], so that "
@@ -461,7 +470,7 @@ def _common(first: Sequence[Span], second: Sequence[Span]) -> list[Span]:
     return _drop(first, len(ids) - common)
 
 
-def _holds(renderer: Tokenizer, spans: Sequence[Span], messages: Sequence[Message]) -> bool:
+def _holds(renderer: Tokenizer, spans: Sequence[Span], messages: Messages) -> bool:
     """Whether the texts and the media of every message stand in the spans."""
     text = renderer.decode(_ids(spans), skip_special=False)
     media = [part for span in spans for part in span.media]

@@ -19,7 +19,7 @@ import anyio
 import msgspec
 
 from burnish.errors import RolloutError, UserError, did_you_mean
-from burnish.lm.base import JsonObject
+from burnish.lm.base import JsonObject, Messages
 from burnish.records import Message
 from burnish.source import is_cancelled
 from burnish.user_code import calling_user_code
@@ -276,12 +276,12 @@ class TaggedForm:
             "stop. The result comes in <tool_response></tool_response>."
         )
 
-    def opening(self, messages: Sequence[Message]) -> list[Message]:
+    def opening(self, messages: Messages) -> list[Message]:
         first = messages[0] if messages and messages[0].role == "system" else None
         told = f"{first.content}\n\n{self.instructions}" if first else self.instructions
         return [Message("system", told), *messages[1 if first else 0 :]]
 
-    def results(self, results: Sequence[Message]) -> list[Message]:
+    def results(self, results: Messages) -> list[Message]:
         texts = [f"<tool_response>\n{result.content}\n</tool_response>" for result in results]
         return [Message("user", "\n".join(texts))]
 
@@ -294,10 +294,10 @@ class TemplateForm:
         self.schemas: Sequence[JsonObject] = [tool.schema for tool in tools]
         self.parse = NOTATIONS[notation]
 
-    def opening(self, messages: Sequence[Message]) -> list[Message]:
+    def opening(self, messages: Messages) -> list[Message]:
         return list(messages)
 
-    def results(self, results: Sequence[Message]) -> list[Message]:
+    def results(self, results: Messages) -> list[Message]:
         return list(results)
 
 
@@ -334,7 +334,7 @@ def tool_form(renderer: Tokenizer | None, tools: Sequence[Tool]) -> ToolForm:
     return TaggedForm(tools)
 
 
-def messages_behind(form: ToolForm | None, messages: Sequence[Message]) -> list[Message]:
+def messages_behind(form: ToolForm | None, messages: Messages) -> list[Message]:
     """New messages as the model reads them: results of tools in the form that it knows."""
     shown: list[Message] = []
     for is_tool, some in groupby(messages, key=lambda message: message.role == "tool"):
@@ -343,7 +343,7 @@ def messages_behind(form: ToolForm | None, messages: Sequence[Message]) -> list[
     return shown
 
 
-def whole_conversation(form: ToolForm | None, messages: Sequence[Message]) -> list[Message]:
+def whole_conversation(form: ToolForm | None, messages: Messages) -> list[Message]:
     """A whole conversation as the model reads it: tools offered, calls and results in their form."""
     if form is None:
         form = TaggedForm(()) if any(m.tool_calls or m.role == "tool" for m in messages) else None

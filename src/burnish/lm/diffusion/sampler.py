@@ -93,10 +93,7 @@ def parse_decoding(text: str, start: Decoding) -> Decoding:
                 f"decoding: got '{part}', expected key=value of {', '.join(Decoding.__struct_fields__)}"
             )
         found[key] = int(value) if value.isascii() and value.isdigit() else value
-    try:
-        return msgspec.structs.replace(start, **found)
-    except ArgumentError as error:
-        raise UserError(f"decoding: {error}") from None
+    return msgspec.structs.replace(start, **found)
 
 
 def order_scores(logits_NV: Tensor, drawn_N: Tensor, order: str, uniforms_N: Tensor) -> Tensor:
