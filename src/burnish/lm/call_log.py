@@ -8,7 +8,6 @@ can be tried on the same answers. Who uses a log for what:
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +28,7 @@ from burnish.lm.failures import Reach
 from burnish.lm.lines import LineFile, read_lines
 from burnish.records import Finish, Message, Status
 from burnish.seeds import digest
+from burnish.store.durable import write_file
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -191,12 +191,7 @@ class CallLog:
             return
         with self._lock:
             kept = [msgspec.json.encode(call) for call in read_calls(self.path) if wanted(call)]
-            other = self.path.with_name(f"{self.path.name}.new")
-            try:
-                other.write_bytes(b"".join(line + b"\n" for line in kept))
-                os.replace(other, self.path)
-            except OSError as error:
-                raise StoreError(f"{self.path}: cannot be written ({error})") from error
+            write_file(self.path, b"".join(line + b"\n" for line in kept), is_synced=False)
 
     def close(self) -> None:
         """Close the file; the next call opens it again."""

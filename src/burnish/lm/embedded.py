@@ -111,21 +111,17 @@ def convert_gguf(source: Path, folder: Path) -> None:
     kind = meta.get("general.architecture"), meta.get("tokenizer.ggml.pre")
     if kind != ("llama", "smollm"):
         raise ModelError(f"{source.name} has {kind}; expected llama and the tokenizer smollm")
-    config = _config(meta)
+    sizes: JsonObject = {name: int(meta[key]) for name, key in _SIZES.items()}
+    config = llama_config(
+        **sizes,
+        rms_norm_eps=float(meta["llama.attention.layer_norm_rms_epsilon"]),
+        rope_theta=float(meta["llama.rope.freq_base"]),
+    )
     _write_weights(reader, config, folder)
     _write_tokenizer(meta, folder)
     write_json(folder / "config.json", config)
     ids = ("bos_token_id", "eos_token_id", "pad_token_id")
     write_json(folder / "generation_config.json", {name: config[name] for name in ids})
-
-
-def _config(meta: JsonObject) -> JsonObject:
-    sizes: JsonObject = {name: int(meta[key]) for name, key in _SIZES.items()}
-    return llama_config(
-        **sizes,
-        rms_norm_eps=float(meta["llama.attention.layer_norm_rms_epsilon"]),
-        rope_theta=float(meta["llama.rope.freq_base"]),
-    )
 
 
 def _write_weights(reader: Any, config: JsonObject, folder: Path) -> None:

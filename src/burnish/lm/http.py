@@ -19,7 +19,7 @@ from burnish.lm import wire
 from burnish.lm.base import Completion, JsonObject, Prompt, Sampling, Scores, TokenIds, media_of
 from burnish.lm.budget import SAFETY, Cost, current_meter, estimate_tokens
 from burnish.lm.capabilities import Capabilities, score
-from burnish.lm.connections import Connections, checked_url, key_of, read_body
+from burnish.lm.connections import Connections, checked_url, key_of, read_body, shown_address
 from burnish.lm.failures import (
     CallFailed,
     ForeignReply,
@@ -371,9 +371,7 @@ class OpenAILM:
         return failure_of_code(code, what + hints.get(code, ""), after_s)
 
     def _shown(self, path: str) -> str:
-        """The address for people: without a user name or password that it may carry."""
-        scheme, _, rest = self._base.partition("://")
-        return f"{scheme}://{rest.rpartition('@')[2]}{path}"
+        return shown_address(self._base) + path
 
 
 def _estimate(prompt: Prompt, sampling: Sampling) -> int:

@@ -27,6 +27,7 @@ from burnish.lm.base import (
     TokenIds,
     shipped_model,
 )
+from burnish.lm.connections import shown_address
 from burnish.lm.weights import files_identity
 
 FORMS = "smollm2, tiny, a model folder, http://host:port/v1#model or replay:FILE.jsonl"
@@ -46,7 +47,7 @@ def open_lm(name: str, **options: Any) -> LM:
     for option in given:
         if option not in known:
             raise UserError(
-                f"model '{_shown(text)}' has no option '{option}'; expected {', '.join(known)}."
+                f"model '{shown_address(text)}' has no option '{option}'; expected {', '.join(known)}."
                 f"{did_you_mean(option, known)}"
             )
     return opener(text, **given)
@@ -61,7 +62,7 @@ def _server(name: str, **options: Any) -> LM:
     url, mark, model = name.partition("#")
     if not mark or not model:
         raise UserError(
-            f"model '{_shown(name)}' names a server but no model; expected http://host:port/v1#model"
+            f"model '{shown_address(name)}' names a server but no model; expected http://host:port/v1#model"
         )
     return OpenAILM(url, unquote(model), **options)
 
@@ -160,10 +161,3 @@ class LazyLM:
                 return self._lm
 
         return await anyio.to_thread.run_sync(once) if self._lm is None else self._lm
-
-
-def _shown(name: str) -> str:
-    """The name for people: without a password that an address may carry."""
-    scheme, mark, rest = name.partition("://")
-    host, slash, path = rest.partition("/")
-    return f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{path}"

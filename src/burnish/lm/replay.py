@@ -158,15 +158,11 @@ class ReplayLM:
         self.path, self.identity, self.by_words = Path(path).expanduser(), identity, by_words
         calls = read_calls(self.path)
         models = sorted({call.model for call in calls})
-        if model is None and len(models) != 1:
+        self.name = models[0] if model is None and len(models) == 1 else model or ""
+        if self.name not in models:
             held = ", ".join(models) or "nothing: the log is empty; record a model first"
-            raise UserError(f"{self.path}: the log holds {held}; choose one with model=")
-        if model is not None and model not in models:
-            raise UserError(
-                f"{self.path}: no model '{model}' in it, only {', '.join(models)}."
-                f"{did_you_mean(model, models)}"
-            )
-        self.name = model or models[0]
+            hint = did_you_mean(self.name, models)
+            raise UserError(f"{self.path}: the log holds {held}; choose one with model=.{hint}")
         self._vote = 0
         self._by_key: dict[str, Call] = {}
         self._by_words: dict[str, dict[int, Call]] = {}
