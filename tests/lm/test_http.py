@@ -9,7 +9,7 @@ from anyio.lowlevel import RunVar
 from fake_clock import run_jobs
 from hostile_server import HostileServer, chat_reply, ok, reply, status, together
 
-from burnish.errors import ModelError, UserError
+from burnish.errors import ModelError
 from burnish.lm import wire
 from burnish.lm.base import Sampling
 from burnish.lm.capabilities import Capabilities
@@ -102,11 +102,6 @@ def test_every_setting_reaches_the_server():
         "return_token_ids": True,
         "return_tokens_as_token_ids": True,
     }
-
-
-def test_an_empty_prompt_is_refused():
-    with pytest.raises(UserError, match="the prompt is empty"):
-        anyio.run(OpenAILM("http://h/v1", "m").sample, (), Sampling())
 
 
 def test_tokens_and_cost_are_counted():

@@ -136,14 +136,6 @@ def test_lasting_trouble_is_named(behaviour, kind, requests, message):
         raise error
 
 
-def test_fewer_choices_than_asked_for():
-    with HostileServer([reply(chat_reply(n=1))]) as server:
-        error, _ = ask(server, Sampling(n=4))
-    assert isinstance(error, BadReply)
-    assert "asked for n=4 choices, got 1" in str(error)
-    assert len(server.requests) == 1
-
-
 def test_a_server_that_is_not_there():
     with HostileServer([ok()]) as server:
         pass

@@ -6,9 +6,7 @@ import time
 
 import jinja2
 import pytest
-import torch
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from safetensors.torch import load_file, save_file
 
 from burnish.errors import UserError
 from burnish.lm import chat_template as template_limits
@@ -99,18 +97,6 @@ def test_a_good_template_gives_what_the_plain_sandbox_gives(template):
 @pytest.fixture
 def folder(tmp_path):
     return shutil.copytree(cached_tiny_model(), tmp_path / "model")
-
-
-@pytest.mark.parametrize("dtype", [torch.int8, torch.bool, torch.uint8, torch.float8_e4m3fn])
-def test_weights_without_their_scales_are_refused(folder, dtype):
-    weights = load_file(folder / "model.safetensors")
-    name = "model.layers.0.mlp.up_proj.weight"
-    weights[name] = weights[name].to(dtype)
-    save_file(weights, folder / "model.safetensors")
-    with pytest.raises(UserError) as caught:
-        load_model(folder, device="cpu")
-    kind = str(dtype).removeprefix("torch.")
-    assert f"weight {name} is stored as {kind} " in str(caught.value)
 
 
 def test_a_config_with_a_byte_order_mark_loads(folder):
