@@ -132,17 +132,8 @@ class _GenerationBlock(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
-def _to_json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    # Jinja's own filter escapes HTML characters, which no model was trained on.
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )
+_to_json = functools.partial(json.dumps, ensure_ascii=False)
+"""Jinja's own filter escapes HTML characters, which no model was trained on."""
 
 
 def _raise_exception(message: str) -> NoReturn:

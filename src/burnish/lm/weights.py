@@ -50,7 +50,6 @@ class ModelConfig(EndTokens):
     """What every `config.json` says; a family's sizes are `DecoderConfig`, or transformers' matter."""
 
     model_type: str = ""
-    architectures: list[str] | None = None
     dtype: str | None = None
     torch_dtype: str | None = None
 
