@@ -260,7 +260,7 @@ def test_the_command_that_recorded_replays(typed, tmp_path, monkeypatch, out, ke
     assert json.loads(named.out)["judges"] == found[0]["judges"]
     other = typed(*(f"{model}-2" if word == model else word for word in words))
     assert other.code == 2
-    assert "no model 'scripted-2' in it, only scripted" in other.err
+    assert "the log holds scripted; choose one with model=" in other.err
 
 
 def test_rmbench_and_rewardbench2_with_a_rating_judge(typed, tmp_path):

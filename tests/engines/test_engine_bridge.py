@@ -110,7 +110,7 @@ def test_rewards_that_compare_need_an_anchor():
 
 def test_missing_columns_are_told_before_anything_is_scored():
     reward = as_trl(correct())
-    with pytest.raises(UserError, match=r"needs 'answer' .did you mean 'answers'"):
+    with pytest.raises(UserError, match=r"needs 'answer'.*Did you mean 'answers'"):
         reward(prompts=["p"], completions=["7"], answers=["7"])
     assert reward(prompts=["p"], completions=["7"], answer=["7"]) == [1.0]
     with pytest.raises(UserError, match="needs 'answer'"):

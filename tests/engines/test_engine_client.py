@@ -57,13 +57,6 @@ def test_no_server_is_told_at_once():
         RemoteScorer("http://127.0.0.1:9", limits=QUICK)
 
 
-@pytest.mark.parametrize("url", ["", "127.0.0.1:80", "ftp://x", "http://u:secret@x", "http://x?q"])
-def test_bad_addresses_are_refused_without_telling_secrets(url):
-    with pytest.raises(UserError, match="expected http://") as told:
-        RemoteScorer(url)
-    assert "secret" not in str(told.value)
-
-
 def test_a_server_that_dies_leaves_rewards_without_a_value():
     with serving(Fussy()) as url:
         remote = RemoteScorer(url, limits=QUICK)
@@ -81,7 +74,7 @@ def test_a_busy_server_is_asked_again():
             first = pool.submit(WEB.post, f"{url}/score", json=body)
             wait_until(lambda: slow.running)
             second = pool.submit(score, remote)
-            wait_until(lambda: any("backing off" in line for line in remote.pool.waiting()))
+            wait_until(lambda: remote.pool.totals.attempts == 1)
             slow.free.set()
             assert first.result().status_code == 200
             (one, _) = second.result()
@@ -90,7 +83,7 @@ def test_a_busy_server_is_asked_again():
 
 
 def test_a_slow_server_is_a_timeout():
-    with serving(Fussy(slow_s=600), ServeSettings(stop_s=1)) as url:
+    with serving(Fussy(slow_s=600)) as url:
         remote = RemoteScorer(url, limits=QUICK)
         remote.pool = RequestPool(Limits(retries=0, attempt_s=0.2, deadline_s=0.5))
         rewards = score(remote)
@@ -106,7 +99,7 @@ def test_the_users_mistakes_stay_the_users():
 
         with pytest.raises(UserError, match="expected 2"):
             anyio.run(three)
-    with serving(Broken()) as url, pytest.raises(RewardError, match="returned 0 rewards"):
+    with serving(Broken()) as url, pytest.raises(RewardError, match="returned list"):
         score(RemoteScorer(url))
 
 

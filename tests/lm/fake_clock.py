@@ -4,13 +4,43 @@ import heapq
 import itertools
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 from anyio.lowlevel import checkpoint
 
+from burnish.lm.failures import EXPECTED, classify, unwrapped_errors
+from burnish.lm.jobs import Job
+from burnish.lm.request_pool import RequestPool, Worker
+from burnish.records import Status
+
 SETTLE_PASSES = 30
 """Turns of the event loop after which every task has come to its next wait."""
+
+
+class Outcome(NamedTuple):
+    value: Any
+    status: Status
+    error: str
+    attempts: int
+
+
+async def run_jobs(pool: RequestPool, jobs: list[Job], worker: Worker[Any]) -> list[Outcome]:
+    """All jobs at once through `pool.call`, and what came of each."""
+    outcomes: dict[str, Outcome] = {}
+
+    async def one(job: Job) -> None:
+        try:
+            outcomes[job.id] = Outcome(await pool.call(job, worker), Status.OK, "", 0)
+        except EXPECTED as error:
+            attempts = getattr(error, "attempts", 1)
+            outcomes[job.id] = Outcome(None, classify(error).status, str(error), attempts)
+
+    with unwrapped_errors():
+        async with anyio.create_task_group() as group:
+            for job in jobs:
+                group.start_soon(one, job)
+    return [outcomes[job.id] for job in jobs]
 
 
 class FakeClock:

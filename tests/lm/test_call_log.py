@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 
-import anyio
 import msgspec
 import pytest
 from hypothesis import given
@@ -18,7 +17,6 @@ from burnish.errors import StoreError, UserError
 from burnish.lm.base import Completion, Sampling
 from burnish.lm.call_log import Call, CallLog, asked_sample, read_calls
 from burnish.lm.lines import LineFile
-from burnish.lm.replay import RecordingLM, ScriptedLM
 from burnish.records import Finish, Message
 
 CHILD = """
@@ -174,11 +172,6 @@ def test_damage_is_reported_with_its_line(tmp_path):
         read_calls(path)
 
 
-def test_a_folder_in_its_place_is_a_store_error(tmp_path):
-    with pytest.raises(StoreError, match="cannot be opened"):
-        CallLog(tmp_path)
-
-
 def test_a_full_disk_stops_a_needed_log_and_leaves_whole_lines(tmp_path):
     resource = pytest.importorskip("resource")
     path = tmp_path / "log.jsonl"
@@ -243,25 +236,6 @@ def test_a_file_for_one_writer_refuses_a_second(tmp_path):
     path = tmp_path / "results.jsonl"
     with LineFile(path, Call), pytest.raises(UserError, match="in use by another process"):
         LineFile(path, Call).__enter__()
-
-
-def test_a_recording_goes_on_where_it_was_cancelled(tmp_path):
-    path, called = tmp_path / "log.jsonl", []
-
-    def script(messages, index):
-        called.append(messages[0].content)
-        return messages[0].content.upper()
-
-    async def ask(numbers):
-        lm = RecordingLM(ScriptedLM(script), path, reuse=True)
-        for number in numbers:
-            (said,) = await lm.sample((Message("user", f"q{number}"),), Sampling(seed=1))
-            assert said.text == f"Q{number}"
-
-    anyio.run(ask, range(5))
-    anyio.run(ask, [7, 3, 1, 4, 6])
-    assert called == ["q0", "q1", "q2", "q3", "q4", "q7", "q6"]
-    assert len(path.read_text().splitlines()) == 7
 
 
 def test_a_line_of_an_earlier_version_is_a_call(tmp_path):

@@ -215,20 +215,6 @@ ODD = [
 ]
 
 
-@pytest.mark.parametrize(("file", "change", "said"), ODD)
-def test_an_odd_folder_is_one_line_that_names_the_file(tiny, file, change, said):
-    place = tiny / file
-    if file == "chat_template.json":
-        (tiny / "chat_template.jinja").unlink()
-    if isinstance(change, dict):
-        change = json.dumps(json.loads(place.read_text()) | change).encode()
-    place.write_bytes(change)
-    with pytest.raises(UserError, match=said) as caught:
-        load_model(tiny, device="cpu")
-    assert str(tiny) in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
 def test_weights_that_do_not_fit_are_named(tiny):
     weights = load_file(tiny / "model.safetensors")
     save_file(dict(weights) | {"model.norm.weight": torch.ones(63)}, tiny / "model.safetensors")

@@ -10,7 +10,6 @@ from hostile_server import HostileServer, ok
 from burnish.errors import UserError
 from burnish.lm import LocalLM, MediaIds, Sampling, load_model, tiny_model
 from burnish.lm.http import OpenAILM
-from burnish.lm.model_input import Processor
 from burnish.lm.replay import ScriptedLM
 from burnish.lm.wire import read_content
 from burnish.records import Message, TextPart
@@ -73,28 +72,6 @@ def test_an_uncounted_request_with_media_costs_its_estimate(blobs):
     assert tokens(Message("user", (TextPart("What?"), blobs.add(PNG)))) == plain + MEDIA_TOKENS
 
 
-@pytest.mark.parametrize(
-    ("content", "line"),
-    [
-        ([{"type": "image_url", "image_url": {"url": "http://x/y.png"}}], "data:image/png;base64"),
-        ([{"type": "image_url", "image_url": {"url": "data:image/png;base64,?"}}], "base64"),
-        (
-            [{"type": "image_url", "image_url": {"url": "data:x;base64,PGh0bWw+"}}],
-            "no image or sound",
-        ),
-        ([{"type": "video"}], "expected text, or parts of type text"),
-        ([{"type": "image", "sha256": "../x"}], "expected 64 lower-case"),
-        ([{"type": "image"}], "missing required field `sha256`"),
-        (["text"], "expected text, or parts of type text"),
-        (7, "expected text, or parts"),
-    ],
-)
-def test_parts_that_hold_no_bytes_are_refused(blobs, content, line):
-    with pytest.raises(UserError, match=line) as caught:
-        read_content(content, blobs)
-    assert "\n" not in str(caught.value)
-
-
 def test_a_data_file_may_hold_media(tmp_path, monkeypatch):
     pytest.importorskip("PIL", reason="pillow is not installed")
     monkeypatch.setenv("BURNISH_CACHE", str(tmp_path))
@@ -121,22 +98,10 @@ def test_a_text_model_refuses_media_in_one_line(local, blobs, text):
         lambda: anyio.run(local.sample, messages, Sampling()),
         lambda: local.loaded.tokenizer.render_spans(messages),
         lambda: local.loaded.tokenizer.behind(messages, "answer"),
-        lambda: local.loaded.tokenizer.process(messages),
     ):
         with pytest.raises(UserError, match=line) as caught:
             call()
         assert "\n" not in str(caught.value)
-
-
-def test_the_tokenizer_is_the_processor_of_a_text_model(local):
-    loaded = local.loaded
-    assert isinstance(loaded.tokenizer, Processor)
-    messages = [Message("user", "3 + 4?")]
-    inputs = loaded.tokenizer.process(messages)
-    assert inputs.ids_RS.tolist() == [loaded.tokenizer.render(messages)]
-    assert inputs.positions_RS.tolist() == [list(range(inputs.ids_RS.shape[1]))]
-    assert (inputs.mask, inputs.media) == (None, None)
-    assert loaded.module(inputs).shape[:2] == inputs.ids_RS.shape
 
 
 def test_a_script_reads_the_mark_of_an_image(blobs):

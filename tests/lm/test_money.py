@@ -8,7 +8,6 @@ import msgspec
 import pytest
 from hostile_server import HostileServer, chat_reply, no_answer, ok, raw, reply, slow, status
 
-from burnish.errors import UserError
 from burnish.lm.base import Completion
 from burnish.lm.budget import Cost, estimate_tokens
 from burnish.lm.failures import RateLimited, Refused, TimedOut, Unreachable
@@ -288,14 +287,6 @@ def test_a_call_past_the_judges_own_deadline_is_paid():
 
 
 @pytest.mark.parametrize(
-    "limit", [{"calls": 2.5}, {"calls": "5"}, {"calls": True}, {"usd": float("nan")}]
-)
-def test_a_limit_that_is_none_is_refused(limit):
-    with pytest.raises(UserError, match=f"{next(iter(limit))}: got"):
-        Budget(**limit)
-
-
-@pytest.mark.parametrize(
     "said",
     [
         {"cost_usd": float("nan"), "prompt_tokens": 5},
@@ -311,5 +302,3 @@ def test_a_model_cannot_earn_money_by_answering(said):
         anyio.run(judge.ask, question, read_letter)
     assert judge.spent.usd == pytest.approx(3 * 3 * 1.5 / 1e6)
     assert judge.spent.tokens == 9
-    with pytest.raises(ValueError, match="a call cannot cost"):
-        judge.budget.settle(Cost(usd=float("nan")), Cost())

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from burnish.errors import ArgumentError, UserError
+from burnish.errors import ArgumentError
 from burnish.lm import load_model
 from burnish.lm.new_model import NewModel, new_model_folder, train_bpe
 from burnish.lm.tokenizer import Tokenizer
@@ -102,15 +102,6 @@ def test_a_new_model_takes_a_tokenizer_and_stops_at_both_ends(cache):
 def test_sizes_that_do_not_fit_are_refused(settings, line):
     with pytest.raises(ArgumentError, match=line):
         NewModel(**settings)
-
-
-def test_a_missing_tokenizer_and_an_unknown_topology_are_refused(cache):
-    with pytest.raises(UserError, match=r"has no tokenizer.json; expected byte or the folder"):
-        new_model_folder(NewModel(tokenizer=str(cache / "none")), 0)
-    with pytest.raises(ArgumentError, match=r"topology: got 'sideways', expected llama, pre, post"):
-        NewModel(topology="sideways")
-    with pytest.raises(ArgumentError, match="topology: got 'llama', expected siamese"):
-        NewModel(depth_scale="sqrt_l")
 
 
 @pytest.mark.parametrize("topology", ["pre", "siamese", "siamese_hybrid_pre"])

@@ -144,24 +144,6 @@ def test_a_stop_string_ends_the_text(tiny):
     assert 0 < tokens < 60
 
 
-def test_probe_reads_this_server_right_and_sampling_follows(tiny):
-    url, folder = tiny
-
-    async def work(lm):
-        capabilities = await lm.probe()
-        three = await lm.sample(HELLO, Sampling(n=3, max_tokens=8, seed=5))
-        alone = await lm.sample(HELLO, Sampling(max_tokens=8, seed=6))
-        return capabilities, three, alone
-
-    capabilities, three, alone = using(url, folder, work)
-    assert (capabilities.temperature, capabilities.seed) == (True, True)
-    assert (capabilities.n, capabilities.logprobs, capabilities.token_ids) == (False, False, False)
-    assert (capabilities.token_prompts, capabilities.prompt_logprobs) == (False, False)
-    assert any("return_token_ids" in note for note in capabilities.notes)
-    assert len({completion.text for completion in three}) == 3
-    assert three[1] == alone[0]
-
-
 @pytest.fixture(scope="module")
 def smollm2():
     """URL and folder of the served embedded model."""

@@ -18,8 +18,8 @@ class Scoring(ScriptedLM):
         full = Completion("é\n", (1, 2), (-0.25, 0.0), Finish.LENGTH, (5,), ({7: -1.5}, {}), "m")
         return [full] * sampling.n
 
-    async def score(self, prompt_ids, response_ids, *, top_k=0):
-        return Scores(tuple(-float(i) for i in response_ids), ({3: -0.5},) if top_k else ())
+    async def score(self, prompt_ids, response_ids):
+        return Scores(tuple(-float(i) for i in response_ids))
 
 
 def user(text):
@@ -55,7 +55,6 @@ def test_every_field_and_scores_survive(tmp_path):
         return (
             await lm.sample([4, 5], Sampling(n=2)),
             await lm.score([1], [2, 3]),
-            await lm.score([1], [2, 3], top_k=1),
         )
 
     assert anyio.run(ask, recorder) == anyio.run(ask, ReplayLM(path))
@@ -85,14 +84,6 @@ def test_a_torn_line_is_forgotten_and_other_damage_is_not(tmp_path):
     path.write_bytes(b"nonsense\n" + data)
     with pytest.raises(StoreError, match="line 1"):
         ReplayLM(path)
-
-
-def test_no_log_and_an_empty_log(tmp_path):
-    with pytest.raises(StoreError, match="cannot be read"):
-        ReplayLM(tmp_path / "absent")
-    (tmp_path / "empty").touch()
-    with pytest.raises(UserError, match="the log is empty"):
-        ReplayLM(tmp_path / "empty")
 
 
 @given(st.lists(st.text(), min_size=2, max_size=2, unique=True), st.integers(0, 9))

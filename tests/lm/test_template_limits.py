@@ -6,9 +6,7 @@ import time
 
 import jinja2
 import pytest
-import torch
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from safetensors.torch import load_file, save_file
 
 from burnish.errors import UserError
 from burnish.lm import chat_template as template_limits
@@ -19,7 +17,6 @@ from burnish.records import Message
 
 TALK = [Message("system", "Be brief."), Message("user", "What is 3 + 4?")]
 LOOP = "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}"
-DOUBLE = "{% set ns = namespace(s='x') %}{% for i in range(60) %}{% set ns.s = ns.s OP ns.s %}{% endfor %}"
 
 HOSTILE = {
     "loops": (LOOP, "it loops: more than 100,000 steps"),
@@ -37,24 +34,11 @@ HOSTILE = {
         "calls itself without end",
     ),
     "divides by zero": ("{{ 1 / 0 }}", "ZeroDivisionError: division by zero"),
-    "divides by nothing": ("{{ 1 % messages|length * 0 % 0 }}", "ZeroDivisionError"),
-    "adds text to a number": ("{{ 1 + 'a' }}", "TypeError: unsupported operand"),
-    "repeats a text": ("{{ 'x' * 10 ** 9 }}", "a value grows past 20,000,000 characters"),
-    "repeats a list": ("{{ [0] * 10 ** 9 }}", "a value grows past 20,000,000 characters"),
-    "doubles by +": (DOUBLE.replace("OP", "+"), "a value grows past 20,000,000 characters"),
-    "doubles by ~": (DOUBLE.replace("OP", "~"), "a value grows past 20,000,000 characters"),
     "writes without end": (
         "{% set s = 'x' * 10 ** 6 %}{% for i in range(1000) %}{{ s }}{% endfor %}",
         "a value grows past 20,000,000 characters",
     ),
-    "a power": ("{{ 9 ** 99999999 }}", "a number has thousands of digits"),
-    "squares": (
-        "{% set ns = namespace(n=3) %}{% for i in range(60) %}{% set ns.n = ns.n * ns.n %}{% endfor %}",
-        "a number has thousands of digits",
-    ),
     "draws random text": ("{{ lipsum(n=100000, max=100000) }}", "'lipsum' is undefined"),
-    "includes": ("{% include 'a' %}", "TypeError: no loader"),
-    "a clock with a bad form": ("{{ strftime_now(3) }}", "TypeError"),
     "reads what is not there": ("{{ messages[7].content.text }}", "has no element 7"),
     "is not text": ("{{ messages.append(1) }}", "'append' of 'list' object is unsafe"),
 }
@@ -84,22 +68,12 @@ def test_a_template_that_cannot_be_compiled_is_one_line(template):
     assert "\n" not in str(caught.value)
 
 
-def test_the_default_limits_hold_within_seconds():
-    began = time.process_time()
-    with pytest.raises(UserError, match="more than 2,000,000 steps"):
-        ChatTemplate(LOOP, {}).render(TALK)
-    assert time.process_time() - began < 30
-
-
 GOOD = [
     "{% for m in messages %}{{ loop.index }}/{{ loop.length }} {{ m.role ~ ': ' ~ m['content'] | trim }}"
     "{% if not loop.last %}, {% endif %}{% endfor %}{{ '!' * 3 }}{{ 7 // 2 }}{{ 2 ** 10 }}",
-    "{% for k, v in messages[0].items() %}{{ loop.revindex }}{{ k }}={{ v }}{{ loop.nextitem }}{% endfor %}",
     "{% for m in messages if m.role == 'user' %}{{ m.content.split('+')[0] | upper }}{% else %}-{% endfor %}",
-    "{% for m in nothing %}x{% else %}none{% endfor %}{{ messages | map(attribute='role') | join(', ') }}",
     "{% for x in messages | selectattr('role', 'eq', 'user') %}{{ loop.first }}{{ x.content | replace('3', '5') }}"
     "{% endfor %}{{ '%05d' % 7 }}{{ '{:>8}'.format('a') }}{{ messages | tojson(indent=2) }}",
-    "{% for x in [[1, [2, [3]]]] recursive %}{{ x[0] }}{{ loop(x[1:]) if x[1:] else '' }}{% endfor %}",
     "{{ 'a' ~ 1 ~ None ~ true }}{% for i in range(3) %}{{ loop.cycle('a', 'b') }}{% endfor %}",
 ]
 
@@ -123,18 +97,6 @@ def test_a_good_template_gives_what_the_plain_sandbox_gives(template):
 @pytest.fixture
 def folder(tmp_path):
     return shutil.copytree(cached_tiny_model(), tmp_path / "model")
-
-
-@pytest.mark.parametrize("dtype", [torch.int8, torch.bool, torch.uint8, torch.float8_e4m3fn])
-def test_weights_without_their_scales_are_refused(folder, dtype):
-    weights = load_file(folder / "model.safetensors")
-    name = "model.layers.0.mlp.up_proj.weight"
-    weights[name] = weights[name].to(dtype)
-    save_file(weights, folder / "model.safetensors")
-    with pytest.raises(UserError) as caught:
-        load_model(folder, device="cpu")
-    kind = str(dtype).removeprefix("torch.")
-    assert f"weight {name} is stored as {kind} " in str(caught.value)
 
 
 def test_a_config_with_a_byte_order_mark_loads(folder):

@@ -28,7 +28,7 @@ def test_by_name():
     folder = find_folder("visual:tiny")
     assert folder == find_folder("visual:tiny")
     loaded = load_model("visual:tiny", device="cpu")
-    assert loaded.reads == ("image",)
+    assert list(loaded.tokenizer.media.kinds) == ["image"]
     assert loaded.module.packs
     assert not [name for name, _ in loaded.module.named_parameters() if "encoder" in name]
     with pytest.raises(UserError, match=r"expected visual:smollm2 or visual:tiny\. .*--to visual"):
@@ -63,7 +63,7 @@ def test_trained_and_opened_again(tmp_path, kind):
         **settings,
     )
     loaded = load_model(sorted(Path(run.folder).glob("checkpoints/step-*"))[-1], device="cpu")
-    assert loaded.reads == ("image",)
+    assert list(loaded.tokenizer.media.kinds) == ["image"]
 
 
 def test_try_in_a_fresh_process(tmp_path):

@@ -20,7 +20,7 @@ from burnish.errors import ModelError
 from burnish.lm import open_lm
 from burnish.lm.base import Sampling
 from burnish.records import Author, Finish, Message, Status
-from burnish.rollouts import AgentRollout, Limits, Session, episode, roll_out
+from burnish.rollouts import AgentRollout, Limits, Session, roll_out
 from burnish.rollouts.endpoint import read_request
 from burnish.rollouts.session import Session as _Session
 from burnish.source import load_source
@@ -231,7 +231,8 @@ def test_a_program_that_is_busy_holds_up_nobody():
     assert sorted(t.text for t in played) == ["first", "second"]
 
 
-def test_programs_wait_for_their_turn_and_their_clock_does_not_run_meanwhile():
+def test_programs_wait_for_their_turn_and_their_clock_does_not_run_meanwhile(monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
     running, most, lock = [], [], threading.Lock()
 
     class Counting(Speaker):
@@ -243,8 +244,8 @@ def test_programs_wait_for_their_turn_and_their_clock_does_not_run_meanwhile():
             running.pop()
             return await super().sample(prompt, sampling)
 
-    play(settings("once", programs=2), Counting(["a"] * 8), n=8)
-    assert max(most) <= 2
+    play(settings("once"), Counting(["a"] * 20), n=20)
+    assert max(most) <= 16
 
 
 # --- programs
@@ -407,16 +408,6 @@ def test_a_request_under_way_ends_with_the_episode_and_without_a_word(caplog):
     assert not caplog.records
 
 
-def test_a_prompt_of_megabytes_is_refused_before_it_is_read(monkeypatch):
-    def read(*arguments):
-        raise AssertionError("it was cut into tokens")
-
-    monkeypatch.setattr(episode, "whole_conversation", read)
-    (played,) = play(settings("once"), Speaker(["x"]), prompt="word " * 1_000_000)
-    assert played.status is Status.INFRA_ERROR
-    assert "a prompt of 5000000 characters; rollout.max_prompt_tokens is 1024" in played.reason
-
-
 def test_a_key_is_worth_nothing_after_its_episode():
     kept = {}
 
@@ -446,20 +437,6 @@ def test_a_commands_files_are_found_from_the_recipe(tmp_path):
     plain = {"task": {"kind": "arithmetic"}, "rewards": [{"kind": "numeric"}], "rollout": rollout}
     config = rooted(msgspec.convert(plain, Config), tmp_path)
     assert config.rollout.command == ("python", str(tmp_path / "my_agent.py"), "--fast")
-
-
-def test_the_label_is_not_in_a_functions_task():
-    seen = []
-
-    def look(task, *, base_url, api_key):
-        seen.append(task.fields)
-        return agents.once(task, base_url=base_url, api_key=api_key)
-
-    agents.look = look
-    sys.modules["agent_programs_of_tests"] = agents
-    config = AgentRollout(path="agent_programs_of_tests:look")
-    play(config, Speaker(["x"]), answer="7", hint="small")
-    assert seen == [{"hint": "small"}]
 
 
 def test_a_request_with_everything_is_read():

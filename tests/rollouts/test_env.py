@@ -182,7 +182,7 @@ def test_a_tool_that_fails_is_an_observation(function, says):
     [
         ('<tool_call>{"name": "dubble", "arguments": {}}</tool_call>', "Did you mean 'double'?"),
         ('<tool_call>{"name": "double", "argu', "not whole JSON"),
-        (r'<tool_call>{"name": "\ud800", "arguments": {}}</tool_call>', "half a character"),
+        (r'<tool_call>{"name": "\ud800", "arguments": {}}</tool_call>', 'no "name"'),
         (r'<tool_call>{"name": "double", "arguments": {"\ud800": 1}}</tool_call>', "valid Unicode"),
         (
             r'<tool_call>{"name": "double", "arguments": "{\"n\": \"\\ud800\"}"}</tool_call>',
@@ -222,7 +222,7 @@ def test_too_many_tools_that_hang_fail_the_rollout(monkeypatch):
         ("text", "rewards.won: got 'yes'"),
         ("other", "expected an Observation"),
         ("messages", "expected an Observation of Message"),
-        ("info", "info that JSON cannot hold"),
+        ("info", "a dict that JSON can hold"),
     ],
 )
 def test_an_environment_that_fails_is_a_rollout_with_a_status(where, how, says):

@@ -74,14 +74,6 @@ def test_what_the_calculator_computes(expression, result):
     assert calculator.calculate(expression) == result
 
 
-@pytest.mark.parametrize(
-    "bad", ["__import__('os')", "2 ** 99", "True + 1", "1e308 * 10", "a", "", "1/0", "1" * 300]
-)
-def test_what_the_calculator_refuses(bad):
-    with pytest.raises((ValueError, SyntaxError, ZeroDivisionError)):
-        calculator.calculate(bad)
-
-
 def test_demonstrations_are_the_turns_of_a_real_rollout():
     """The warm start shows exactly the tokens that a rollout has at that turn."""
     rng = random.Random(1)

@@ -6,7 +6,7 @@ import torch
 from training_cases import assert_same, finish, finish_with_stops, outcome, trainer
 
 from burnish.errors import UserError
-from burnish.lm.diffusion.masked_rows import Unit, both_ways, passes, unit_losses, unit_of
+from burnish.lm.diffusion.masked_rows import Unit, both_ways, unit_losses, unit_of, unit_passes
 from burnish.lm.diffusion.sampler import read_decoding
 from burnish.seeds import Seeds
 from burnish.store import RunStore
@@ -141,7 +141,7 @@ def test_passes_hold_to_their_budget():
             self.ids = (0,) * size
 
     units = [Unit(Row(size), (), ()) for size in (3, 9, 5, 5, 30)]
-    cut = [[len(unit.row.ids) for unit in some] for some in passes(units, 15)]
+    cut = [[len(unit.row.ids) for unit in some] for some in unit_passes(units, 15)]
     assert cut == [[30], [9], [5, 5, 3]]
 
 

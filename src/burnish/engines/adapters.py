@@ -14,6 +14,7 @@ from typing import Any, Literal
 from burnish.arguments import as_word
 from burnish.engines.bridge import Bridge, Item, engine, missing, pointwise
 from burnish.errors import UserError
+from burnish.lm.base import JsonObject
 from burnish.records import Finish, Status
 from burnish.rewards.scorer import Scorer
 
@@ -27,10 +28,10 @@ class _Made:
     OpenRLHF sends the function to other processes, so the scorer may come as a function that makes it.
     """
 
-    def __init__(self, scorer: Scorer | Callable[[], Scorer], options: dict[str, Any]) -> None:
+    def __init__(self, scorer: Scorer | Callable[[], Scorer], options: JsonObject) -> None:
         self._scorer, self._options = scorer, options
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> JsonObject:
         return {"_scorer": self._scorer, "_options": self._options}
 
     @cached_property
@@ -39,12 +40,10 @@ class _Made:
         return Bridge(scorer, **self._options)
 
 
-def as_openrlhf(
-    scorer: Scorer | Callable[[], Scorer], *, ends: Sequence[str] = ENDS, **options: Any
-) -> Callable[..., dict[str, Any]]:
+def as_openrlhf(scorer: Scorer | Callable[[], Scorer], **options: Any) -> Callable[..., JsonObject]:
     """`f(queries, prompts, labels) -> {"rewards", "scores", "extra_logs"}`, all tensors.
 
-    Queries begin with their prompt; `ends` are cut from the end of the response. The label is the
+    Queries begin with their prompt; end tokens are cut from the end of the response. The label is the
     task's `answer`. Further options are those of `Bridge`.
     """
     made = _Made(scorer, options)
@@ -57,13 +56,13 @@ def as_openrlhf(
                 f"as_openrlhf: query {query[:60]!r} does not begin with its prompt {prompt[:60]!r}"
             )
         text = query[len(prompt) :]
-        while found := next((end for end in ends if text.rstrip().endswith(end)), None):
+        while found := next((end for end in ENDS if text.rstrip().endswith(end)), None):
             text = text.rstrip()[: -len(found)]
         return made.bridge.item(prompt, text, {"answer": label})
 
     def reward_func(
         queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any], **unused: Any
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         import torch
 
         bridge = made.bridge
@@ -78,11 +77,7 @@ def as_openrlhf(
 
 
 def as_verl(
-    scorer: Scorer,
-    *,
-    missing: Literal["flag", "nan"] = "flag",
-    prompt: str = "prompt",
-    **options: Any,
+    scorer: Scorer, *, missing: Literal["flag", "nan"] = "flag", **options: Any
 ) -> Callable[..., Coroutine[Any, Any, dict[str, float]]]:
     """`async compute_score(data_source, solution_str, ground_truth, extra_info) -> dict`.
 
@@ -102,7 +97,7 @@ def as_verl(
         **settings: Any,
     ) -> dict[str, float]:
         extra = dict(extra_info or {})
-        asked = extra.pop(prompt, "")
+        asked = extra.pop("prompt", "")
         fields = {"answer": ground_truth, "data_source": data_source, **extra}
         (scored,) = await bridge.score_from([bridge.item(asked, solution_str, fields)])
         value = scored.reward.value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -14,6 +13,7 @@ from msgspec import Struct
 
 from burnish.engines.background import call, call_async
 from burnish.errors import StoreError, UserError
+from burnish.lm.lines import read_lines
 from burnish.records import Finish, Message, Response, Reward, Status, Task
 from burnish.rewards.combine import Anchor
 from burnish.rewards.scorer import Scope, Scorer, bind_check, score_groups
@@ -238,18 +238,12 @@ class TraceFile:
         """Append one reward and give its key."""
         key = trace_key(task, response, reward)
         line = msgspec.json.encode(Trace(key, task.id, digest(response.text), reward)) + b"\n"
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            file = os.open(self.path, flags, 0o644)
-            try:
-                written = os.write(file, line)
-            finally:
-                os.close(file)
+            with self.path.open("ab", buffering=0) as file:  # one system call a line
+                file.write(line)
         except OSError as error:
             raise StoreError(f"the trace file {self.path} cannot be written: {error}.") from error
-        if written != len(line):
-            raise StoreError(f"the trace file {self.path} took {written} of {len(line)} bytes.")
         return key
 
 
@@ -259,12 +253,4 @@ def trace_key(task: Task, response: Response, reward: Reward) -> str:
 
 def read_traces(path: str | Path) -> Iterator[Trace]:
     """The traces of a file, in the order of writing."""
-    decoder = msgspec.json.Decoder(Trace)
-    number = 0
-    try:
-        with Path(path).open("rb") as lines:
-            for line in lines:
-                number += 1
-                yield decoder.decode(line)
-    except (OSError, msgspec.DecodeError) as error:
-        raise StoreError(f"the trace file {path}, line {number}: {error}.") from error
+    return iter(read_lines(Path(path), Trace))

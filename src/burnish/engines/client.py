@@ -16,11 +16,9 @@ from burnish.lm.failures import (
     EXPECTED,
     BadReply,
     ForeignReply,
-    RateLimited,
-    Rejected,
-    ServerFailed,
     Unreachable,
     classify,
+    failure_of_code,
     retry_after_s,
 )
 from burnish.lm.jobs import Answer, Job, Limits
@@ -46,12 +44,11 @@ class RemoteScorer:
         *,
         token_env: str = "",
         limits: Limits | None = None,
-        pool: RequestPool | None = None,
         weight: float = 1.0,
     ) -> None:
         """Asks the server what it serves; `token_env` names an environment variable."""
         self._url = checked_url("url", url, odd=" ?#@")
-        self.pool = pool or RequestPool(limits or Limits(retries=4))
+        self.pool = RequestPool(limits or Limits(retries=4))
         self.weight = weight
         self._connections = Connections(key_of("token_env", None, token_env or None))
         self._calls = count(1)
@@ -137,16 +134,13 @@ def _refusal(reply: httpx.Response, data: bytes, where: str) -> Exception:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         problem = Problem(data[:200].decode("utf-8", "replace"), "server")
     what = f"{where}: HTTP {code}: {problem.error}"
-    after_s = retry_after_s(reply.headers.get("retry-after"))
     if code == 401:
         return UserError(f"{what} Set the variable that token_env names.")
     if code == 422:
         return UserError(what)
     if problem.kind == "reward":
         return RewardError(what)
-    if code == 429:
-        return RateLimited(what, after_s=after_s)
-    return ServerFailed(what, after_s=after_s) if code >= 500 or code == 408 else Rejected(what)
+    return failure_of_code(code, what, retry_after_s(reply.headers.get("retry-after")))
 
 
 def _decoded(data: bytes, kind: type[T], where: str, failure: type[BadReply] = BadReply) -> T:

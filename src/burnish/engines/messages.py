@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
 
 from burnish.errors import UserError
-from burnish.records import Content, Finish, Message, Response, Reward, Task
+from burnish.lm.base import JsonObject
+from burnish.records import Finish, Message, Response, Reward, Task
 from burnish.rewards.scorer import Scope
 from burnish.seeds import digest
 
 T = TypeVar("T")
 
 
-class MessageBody(Struct, frozen=True, forbid_unknown_fields=True):
-    role: str
-    content: Content
-    name: str | None = None
-    tool_calls: tuple[dict[str, Any], ...] = ()
+class MessageBody(Message, frozen=True, forbid_unknown_fields=True):
+    """A message without further keys."""
 
 
 class TaskBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -28,16 +26,15 @@ class TaskBody(Struct, frozen=True, forbid_unknown_fields=True):
     id: str = ""
     prompt: str = ""
     messages: tuple[MessageBody, ...] = ()
-    fields: dict[str, Any] = {}
+    fields: JsonObject = {}
     labels: tuple[str, ...] = ("answer",)
     source: str = ""
 
     def task(self) -> Task:
         if self.prompt and self.messages:
             raise UserError("task has both prompt and messages; expected one of them.")
-        messages = tuple(Message(m.role, m.content, m.name, m.tool_calls) for m in self.messages)
-        if not messages:
-            messages = (Message("user", self.prompt),)
+        given = (Message(*msgspec.structs.astuple(one)) for one in self.messages)
+        messages = tuple(given) or (Message("user", self.prompt),)
         name = self.id or digest(msgspec.json.encode((messages, self.fields), order="sorted"))
         return Task(name, messages, self.fields, self.labels, self.source)
 
@@ -47,7 +44,7 @@ class ResponseBody(Struct, frozen=True, forbid_unknown_fields=True):
     id: str = ""
     finish: Finish = Finish.STOP
     tokens: int = 0
-    info: dict[str, Any] = {}
+    info: JsonObject = {}
 
 
 class ScoreBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -103,7 +100,7 @@ def read(data: bytes | Raw, kind: type[T], what: str) -> T:
         raise UserError(f"{what} cannot be read: {error}.") from error
 
 
-def reward_body(reward: Reward) -> dict[str, Any]:
+def reward_body(reward: Reward) -> JsonObject:
     """A reward with every key written out, defaults included."""
     return {
         "name": reward.name,
@@ -119,17 +116,9 @@ def reward_body(reward: Reward) -> dict[str, Any]:
 
 def request_body(task: Task, responses: list[Response]) -> bytes:
     """The body of `/score` for a task and its responses."""
-    task_body = TaskBody(
-        task.id,
-        "",
-        tuple(MessageBody(m.role, m.content, m.name, m.tool_calls) for m in task.messages),
-        task.fields,
-        task.labels,
-        task.source,
-    )
-    bodies = tuple(ResponseBody(r.text, r.id, r.finish, r.tokens, r.info) for r in responses)
+    bodies = [msgspec.structs.replace(response, role="policy") for response in responses]
     try:
-        return msgspec.json.encode(ScoreBody(task_body, bodies))
+        return msgspec.json.encode({"task": task, "responses": bodies})
     except (TypeError, ValueError) as error:
         raise UserError(
             f"task {task.id} cannot be sent: {error}; expected fields and texts that JSON can hold."

@@ -34,11 +34,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import anyio
 import msgspec
 from anyio.abc import TaskGroup
-from msgspec import Meta, Raw
+from msgspec import Meta, Raw, Struct
 
 from burnish.boundary import PositiveInt, Seconds, Settings, public
 from burnish.engines.messages import About, BatchBody, ScoreBody, read, reward_body
 from burnish.errors import BoundaryError, BurnishError, RewardError, UserError
+from burnish.lm.base import JsonObject
 from burnish.records import Response, Reward, Task
 from burnish.rewards.scorer import Scorer, checked, fingerprint, gather
 from burnish.web.asgi import (
@@ -76,17 +77,20 @@ class ServeSettings(Settings, frozen=True, kw_only=True):
     """Open at the same time; beyond that the one that has waited longest for its client is closed."""
     request_s: Seconds = 30.0
     """How long a client may take to send its whole request; its headers, 10 s."""
-    max_body_bytes: PositiveInt = 8 * 1024 * 1024
-    max_items: PositiveInt = 1024
-    """Tasks in one batch or job."""
-    max_responses: PositiveInt = 256
-    """Responses to one task."""
-    max_jobs: PositiveInt = 64
-    """Jobs that are kept, running or done."""
-    keep_s: Seconds = 3600.0
-    """How long a finished job's results wait to be fetched."""
-    stop_s: Seconds = 30.0
-    """How long running requests may go on after the server was told to stop."""
+
+
+MOST_BYTES = 8 << 20
+"""Of one request."""
+MOST_ITEMS = 1024
+"""Tasks in one batch or job."""
+MOST_RESPONSES = 256
+"""Responses to one task."""
+MOST_JOBS = 64
+"""Jobs that are kept, running or done."""
+KEEP_S = 3600.0
+"""How long a finished job's results wait to be fetched."""
+STOP_S = 30.0
+"""How long running requests may go on after the server was told to stop."""
 
 
 class Busy(BoundaryError):
@@ -99,25 +103,23 @@ class JobState(StrEnum):
     CANCELLED = "cancelled"
 
 
+class JobBody(Struct):
+    """What `GET /jobs/{id}` says."""
+
+    id: str
+    total: int
+    done: int = 0
+    state: JobState = JobState.RUNNING
+    results: list[JsonObject] | None = None
+
+
 class Work:
     """One job: its items' results, and how far it is."""
 
     def __init__(self, name: str, total: int) -> None:
-        self.id, self.total, self.done = name, total, 0
-        self.state = JobState.RUNNING
-        self.results: list[dict[str, Any]] | None = None
+        self.body = JobBody(name, total)
         self.ended = math.inf
         self.scope = anyio.CancelScope()
-
-    def body(self) -> dict[str, Any]:
-        """What `GET /jobs/{id}` says."""
-        return {
-            "id": self.id,
-            "state": self.state.value,
-            "done": self.done,
-            "total": self.total,
-            "results": self.results,
-        }
 
 
 class RewardService:
@@ -161,7 +163,7 @@ class RewardService:
     async def score_batch(self, request: Request) -> HttpResponse:
         items = read(await self._body(request), BatchBody, "the body").items
 
-        async def score() -> list[dict[str, Any]]:
+        async def score() -> list[JsonObject]:
             self._admit(len(items))
             return await self._score_all(items, None)
 
@@ -171,18 +173,18 @@ class RewardService:
     async def begin_job(self, request: Request) -> HttpResponse:
         items = read(await self._body(request), BatchBody, "the body").items
         self._forget()
-        if self.group is None or len(self._jobs) >= self.settings.max_jobs:
+        if self.group is None or len(self._jobs) >= MOST_JOBS:
             raise Busy(f"{len(self._jobs)} jobs are kept already; delete some (DELETE /jobs/ID).")
         self._admit(len(items))
         work = Work(secrets.token_urlsafe(16), len(items))
-        self._jobs[work.id] = work
+        self._jobs[work.body.id] = work
         self.group.start_soon(self._run, work, items)
-        return _json(work.body(), 202)
+        return _json(work.body, 202)
 
     async def show_job(self, request: Request) -> HttpResponse:
         self._forget()
         work = self._jobs.get(request.path_params["name"])
-        return _json(work.body()) if work else _no_job()
+        return _json(work.body) if work else _no_job()
 
     async def drop_job(self, request: Request) -> HttpResponse:
         from starlette.responses import Response as HttpResponse
@@ -197,29 +199,28 @@ class RewardService:
     # --- how they are answered
 
     async def _body(self, request: Request) -> bytes:
-        return await json_body(request, self.settings.max_body_bytes, "send smaller batches.")
-
-    @staticmethod
-    def _check(what: str, count: int, most: int) -> None:
-        if count > most:
-            raise UserError(f"{what} has {count} entries; expected at most {most}.")
+        return await json_body(request, MOST_BYTES, "send smaller batches.")
 
     def _admit(self, items: int) -> None:
-        self._check("items", items, self.settings.max_items)
+        if items > MOST_ITEMS:
+            raise UserError(f"items has {items} entries; expected at most {MOST_ITEMS}.")
         if self._waiting and self._waiting + items > self.settings.waiting:
             raise Busy(f"{self._waiting} tasks are waiting already; come back later.")
         self._waiting += items
 
     async def _score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
-        self._check(f"task {task.id}: responses", len(responses), self.settings.max_responses)
+        if (count := len(responses)) > MOST_RESPONSES:
+            raise UserError(
+                f"task {task.id}: {count} responses; expected at most {MOST_RESPONSES}."
+            )
         async with self._slots:
             deadline_s = self.settings.deadline_s
             return await checked(self.scorer, task, responses, deadline_s=deadline_s)
 
-    async def _score_all(self, items: Sequence[Raw], work: Work | None) -> list[dict[str, Any]]:
+    async def _score_all(self, items: Sequence[Raw], work: Work | None) -> list[JsonObject]:
         left = len(items)
 
-        async def one(item: Raw) -> dict[str, Any]:
+        async def one(item: Raw) -> JsonObject:
             nonlocal left
             try:
                 return await self._result(item)
@@ -227,7 +228,7 @@ class RewardService:
                 left -= 1
                 self._waiting -= 1
                 if work is not None:
-                    work.done += 1
+                    work.body.done += 1
 
         try:
             calls = [partial(one, item) for item in items]
@@ -235,7 +236,7 @@ class RewardService:
         finally:
             self._waiting -= left
 
-    async def _result(self, item: Raw) -> dict[str, Any]:
+    async def _result(self, item: Raw) -> JsonObject:
         try:
             rewards = await self._score(*read(item, ScoreBody, "the item").parts())
         except BurnishError as error:
@@ -247,13 +248,13 @@ class RewardService:
 
     async def _run(self, work: Work, items: Sequence[Raw]) -> None:
         with work.scope:
-            work.results = await self._score_all(items, work)
-        is_done = work.results is not None
-        work.state = JobState.DONE if is_done else JobState.CANCELLED
+            work.body.results = await self._score_all(items, work)
+        is_done = work.body.results is not None
+        work.body.state = JobState.DONE if is_done else JobState.CANCELLED
         work.ended = time.monotonic()
 
     def _forget(self) -> None:
-        oldest = time.monotonic() - self.settings.keep_s
+        oldest = time.monotonic() - KEEP_S
         for name in [name for name, work in self._jobs.items() if work.ended < oldest]:
             del self._jobs[name]
 
@@ -327,13 +328,12 @@ class _Guard:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
             return
+        app = self.app
         if scope["type"] == "http":
             bad, elsewhere = malformed(scope), foreign(scope) if self.is_open else ""
             if bad or elsewhere:
-                reply = _problem(400 if bad else 403, bad or elsewhere, "user")
-                await reply(scope, receive, send)
-                return
-        await self.app(scope, receive, send)
+                app = _problem(400 if bad else 403, bad or elsewhere, "user")
+        await app(scope, receive, send)
 
 
 def _answered(handler: Handler, token: str) -> Handler:
@@ -419,5 +419,5 @@ def serve(
             ready(f"http://{shown}:{bound.getsockname()[1]}")
         header_s = min(10.0, chosen.request_s)
         bounds = Bounds(chosen.max_connections, header_s, chosen.request_s)
-        server = make_server(app, bounds, stop_s=chosen.stop_s, lifespan=True)
+        server = make_server(app, bounds, stop_s=STOP_S, lifespan=True)
         server.run(sockets=[bound])

@@ -16,7 +16,7 @@ import msgspec
 from burnish.engines.background import call
 from burnish.engines.bridge import Bridge, as_messages, means, status_shares
 from burnish.errors import UserError
-from burnish.lm.base import Sampling
+from burnish.lm.base import JsonObject, Sampling
 from burnish.records import Finish, Message, Status, Task, Trajectory
 from burnish.rewards.scorer import Scorer
 from burnish.rollouts import Rollout, roll_out
@@ -76,9 +76,7 @@ def _log(bridge: Bridge, scored: Sequence[Any], given: Mapping[str, Any]) -> Non
             log_extra(f"{bridge.name}/{name}", values)
 
 
-def as_trl_rollout(
-    rollout: Rollout, *, tasks: Iterable[Task] = (), seed: int = 0
-) -> Callable[..., dict[str, Any]]:
+def as_trl_rollout(rollout: Rollout, *, tasks: Iterable[Task] = ()) -> Callable[..., JsonObject]:
     """A `rollout_func` for TRL's GRPOTrainer: one rollout for each prompt it is given.
 
     TRL gives the prompts alone. `tasks` are those whose fields the environment needs, found again
@@ -88,7 +86,7 @@ def as_trl_rollout(
     calls = count()
     models: dict[int, Any] = {}
 
-    def rollout_func(prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
+    def rollout_func(prompts: Sequence[Any], trainer: Any) -> JsonObject:
         if id(trainer) not in models:
             models[id(trainer)] = _trainer_lm(trainer)
         lm = models[id(trainer)]
@@ -104,22 +102,20 @@ def as_trl_rollout(
             (place, known.get(_key(messages), Task(f"prompt-{place}", messages)))
             for place, messages in enumerate(asked)
         ]
-        own = derive(
-            seed, trainer.state.global_step, next(calls), trainer.accelerator.process_index
-        )
+        own = derive(0, trainer.state.global_step, next(calls), trainer.accelerator.process_index)
         was_training = trainer.model.training
         trainer.model.eval()
         try:
             rolled = call(lambda: roll_out(slots, lm, sampling, rollout, own))
         finally:
             trainer.model.train(was_training)
-        for group in rolled:
-            if len(group) != 1:
-                roles = ", ".join(trajectory.role for trajectory in group)
-                raise UserError(
-                    f"a rollout for TRL gave {len(group)} trajectories (roles {roles}); expected one a prompt"
-                )
-        return _columns([group[0] for group in rolled], lm.tokenizer)
+        played = [trajectory for group in rolled for trajectory in group]
+        if len(played) != len(slots):
+            raise UserError(
+                f"a rollout for TRL gave {len(played)} trajectories for {len(slots)} prompts; expected "
+                f"one role (got {', '.join(sorted({one.role for one in played}))})"
+            )
+        return _columns(played, lm.tokenizer)
 
     return rollout_func
 
@@ -128,9 +124,9 @@ def _key(messages: Sequence[Message]) -> str:
     return digest(msgspec.json.encode(tuple(messages)))
 
 
-def _columns(played: Sequence[Trajectory], tokenizer: Any) -> dict[str, Any]:
+def _columns(played: Sequence[Trajectory], tokenizer: Any) -> JsonObject:
     end = list(tokenizer.eos_ids[:1] or (tokenizer.pad_id,))
-    columns: dict[str, Any] = {
+    columns: JsonObject = {
         "prompt_ids": [], "completion_ids": [], "logprobs": [], "env_mask": [], PLAYED: []
     }  # fmt: skip
     for trajectory in played:

@@ -18,6 +18,7 @@ import anyio
 
 from burnish.engines.bridge import Bridge, as_messages, engine, missing
 from burnish.errors import RewardError, UserError
+from burnish.lm.base import JsonObject, chat_message
 from burnish.records import Finish, Message, Task
 from burnish.rewards.scorer import Scorer
 from burnish.rollouts import Env, Observation, Tool
@@ -78,7 +79,7 @@ def legacy_functions(scorer: Scorer, **options: Any) -> list[Callable[..., Any]]
     notes = f"burnish_{bridge.name}"
 
     async def reward(
-        prompt: Any, completion: Any, answer: Any, state: dict[str, Any], **given: Any
+        prompt: Any, completion: Any, answer: Any, state: JsonObject, **given: Any
     ) -> float:
         info = given.get("info") or state.get("info") or {}
         fields = {"answer": answer, **(info if isinstance(info, Mapping) else {})}
@@ -86,7 +87,7 @@ def legacy_functions(scorer: Scorer, **options: Any) -> list[Callable[..., Any]]
         state[notes] = {"trace": scored.key, **bridge.numbers(scored.reward)}
         return 0.0 if scored.reward.value is None else scored.reward.value
 
-    async def valid(state: dict[str, Any]) -> float:
+    async def valid(state: JsonObject) -> float:
         with anyio.move_on_after(bridge.deadline_s):
             while notes not in state:  # noqa: ASYNC110  the state is a rubric's plain dict
                 await anyio.sleep(0.01)
@@ -118,14 +119,13 @@ class VerifiersEnv:
     """
 
     def __init__(self, env: Any) -> None:
-        lacking = [name for name in ("env_response", "is_completed") if not hasattr(env, name)]
-        if lacking:
+        if not hasattr(env, "env_response"):
             raise UserError(
-                f"{type(env).__name__} has no {lacking[0]}; expected a MultiTurnEnv of verifiers."
+                f"{type(env).__name__} has no env_response; expected a MultiTurnEnv of verifiers."
             )
         self.env = env
         self.tools = [Tool.offered(schema) for schema in getattr(env, "oai_tools", None) or ()]
-        self.state: dict[str, Any] = {}
+        self.state: JsonObject = {}
 
     async def reset(self, task: Task, seed: int) -> Observation:
         prompt = [_as_dict(message) for message in task.messages]
@@ -183,24 +183,20 @@ class VerifiersEnv:
             example_id=self.state["example_id"],
             score_sem=contextlib.AsyncExitStack(),
         )
-        reward = getattr(scored, "reward", None) if scored else self.state.get("reward")
-        metrics = getattr(scored, "metrics", None) if scored else self.state.get("metrics")
-        if reward is None:
+        found = vars(scored) if scored else self.state
+        if found.get("reward") is None:
             raise RewardError("the rubric of verifiers gave no reward")
-        return {**(metrics or {}), "reward": reward}
+        return {**(found.get("metrics") or {}), "reward": found["reward"]}
 
 
-def as_verifiers_env(
-    make: Callable[[], Env], tasks: Sequence[Task], *, rubric: Any = None, **options: Any
-) -> Any:
+def as_verifiers_env(make: Callable[[], Env], tasks: Sequence[Task], **options: Any) -> Any:
     """A `MultiTurnEnv` of verifiers 0.1 that plays our environment; `options` are its own.
 
-    Without a rubric, the sum of the environment's rewards is the reward. Our tools are offered and
+    Without `rubric=`, the sum of the environment's rewards is the reward. Our tools are offered and
     carried out; their failures are tool messages.
     """
     vf = engine("verifiers")
     by_id = {task.id: task for task in tasks}
-    offered = make().tools
     rows = [
         {
             "prompt": [_as_dict(message) for message in task.messages],
@@ -213,7 +209,7 @@ def as_verifiers_env(
     class BurnishEnv(vf.MultiTurnEnv):  # type: ignore[misc, name-defined]
         """Our environment; the rollout's own stands in the state."""
 
-        async def setup_state(self, state: dict[str, Any], **_: Any) -> dict[str, Any]:
+        async def setup_state(self, state: JsonObject, **_: Any) -> JsonObject:
             task = by_id[state["info"]["burnish_task"]]
             env = make()
             opening = await env.reset(task, derive(task.id, state.get("id", "")))
@@ -227,22 +223,18 @@ def as_verifiers_env(
             return await state["burnish"].look(state)  # type: ignore[no-any-return]
 
         async def env_response(
-            self, messages: Any, state: dict[str, Any], **_: Any
-        ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+            self, messages: Any, state: JsonObject, **_: Any
+        ) -> tuple[list[JsonObject], JsonObject]:
             return [_as_dict(m) for m in state["burnish"].seen.messages], state
 
-    if rubric is None:
-        rubric = vf.Rubric(funcs=[environment_reward], weights=[1.0])
-    tools = [tool.schema for tool in offered]
-    dataset = engine("datasets").Dataset.from_list(rows)
-    if tools:
+    async def environment_reward(state: JsonObject, **_: Any) -> float:
+        """The sum of what our environment gave."""
+        return float(sum(state["burnish"].rewards.values()))
+
+    options.setdefault("rubric", vf.Rubric(funcs=[environment_reward], weights=[1.0]))
+    if tools := [tool.schema for tool in make().tools]:
         options["oai_tools"] = tools
-    return BurnishEnv(dataset=dataset, rubric=rubric, **options)
-
-
-async def environment_reward(state: dict[str, Any], **_: Any) -> float:
-    """The sum of what our environment gave."""
-    return float(sum(state["burnish"].rewards.values()))
+    return BurnishEnv(dataset=engine("datasets").Dataset.from_list(rows), **options)
 
 
 class _Played:
@@ -263,25 +255,19 @@ class _Played:
 
     async def _step(self, said: Mapping[str, Any]) -> Observation:
         calls = said.get("tool_calls") or ()
-        tools = {tool.name: tool for tool in self.env.tools}
-        if not calls or any(_called(call, tools) is None for call in calls):
+        tools = {tool.name: tool for tool in self.env.tools if tool.function is not None}
+        named = [tools.get(call["function"]["name"]) for call in calls]
+        if not calls or None in named:
             reply = Message("assistant", said.get("content") or "", tool_calls=tuple(calls))
             return await self.env.step(reply)
         results = []
-        for call in calls:
-            tool = _called(call, tools)
-            assert tool is not None
+        for call, tool in zip(calls, filter(None, named), strict=True):
             found = await tool.call(_arguments(call))
             results.append(Message("tool", found.text, name=tool.name))
         return Observation(tuple(results))
 
 
-def _called(call: Mapping[str, Any], tools: Mapping[str, Tool]) -> Tool | None:
-    tool = tools.get(call["function"]["name"])
-    return tool if tool is not None and tool.function is not None else None
-
-
-def _arguments(call: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(call: Mapping[str, Any]) -> JsonObject:
     given = call["function"].get("arguments") or {}
     try:
         found = json.loads(given) if isinstance(given, str) else given
@@ -290,23 +276,13 @@ def _arguments(call: Mapping[str, Any]) -> dict[str, Any]:
     return found if isinstance(found, dict) else {"": found}
 
 
-def _as_dict(message: Message) -> dict[str, Any]:
+def _as_dict(message: Message) -> JsonObject:
     """A message as OpenAI writes it; arguments are JSON texts there."""
-    shown: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.name is not None:
-        shown["name"] = message.name
-    if message.tool_calls:
-        shown["tool_calls"] = [
-            {
-                **call,
-                "id": call.get("id", f"call_{place}"),
-                "function": {
-                    **call["function"],
-                    "arguments": json.dumps(call["function"].get("arguments", {})),
-                },
-            }
-            for place, call in enumerate(message.tool_calls)
-        ]
+    shown = chat_message(message, message.content)
+    for place, call in enumerate(message.tool_calls):
+        function = dict(call["function"])
+        function["arguments"] = json.dumps(function.get("arguments", {}))
+        shown["tool_calls"][place] = {"id": f"call_{place}", **call, "function": function}
     return shown
 
 

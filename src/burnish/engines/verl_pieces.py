@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy
 
+from burnish.lm.base import JsonObject
 from burnish.policy.groups import label_numbers
 from burnish.policy.grpo import grpo_advantage
 
@@ -26,7 +27,7 @@ _algorithms: Any = importlib.import_module("verl.trainer.ppo.core_algos")
 class PromptRewardManager(_managers.NaiveRewardManager):  # type: ignore[misc]
     """verl's naive manager, with `extra_info["prompt"]` set to the messages that were asked."""
 
-    async def run_single(self, data: Any) -> dict[str, Any]:
+    async def run_single(self, data: Any) -> JsonObject:
         item = data[-1:]
         asked = item.non_tensor_batch.get("raw_prompt")
         if asked is not None:
@@ -35,7 +36,7 @@ class PromptRewardManager(_managers.NaiveRewardManager):  # type: ignore[misc]
             box = numpy.empty(1, dtype=object)  # as verl keeps one object
             box[0] = {**known, "prompt": list(asked[0])}
             item.non_tensor_batch["extra_info"] = box
-        result: dict[str, Any] = await super().run_single(item)
+        result: JsonObject = await super().run_single(item)
         return result
 
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from burnish.lm.http import OpenAILM as OpenAILM
     from burnish.lm.local import LocalLM as LocalLM
     from burnish.lm.model_input import ModelInput as ModelInput
-    from burnish.lm.model_input import Processor as Processor
     from burnish.lm.named import open_lm as open_lm
     from burnish.lm.new_model import NewModel as NewModel
     from burnish.lm.new_model import new_model_folder as new_model_folder

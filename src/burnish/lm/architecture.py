@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from burnish.boundary import Count, NonNegative, Positive, PositiveInt
-from burnish.errors import ArgumentError, UserError
+from burnish.errors import UserError
 from burnish.models.blocks.topology import DepthScale, Topology
 
 OWN = "burnish-siamesenorm"
@@ -27,6 +27,7 @@ MASKED_DIFFUSION = "burnish-masked-diffusion"
 """`model_type` of a masked diffusion model; `base_model_type` is the family."""
 
 
+LLAMA3 = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
 PRE = Topology("pre")
 Theta = Annotated[float, Meta(gt=1.0, le=1e15)]
 
@@ -97,6 +98,12 @@ class Architecture:
     @property
     def is_causal(self) -> bool:
         return self.mask_id is None
+
+    @property
+    def mask(self) -> int:
+        """The mask token of a masked diffusion model."""
+        assert self.mask_id is not None
+        return self.mask_id
 
     @property
     def kv_values_per_token(self) -> int:
@@ -257,15 +264,14 @@ def _architecture(config: DecoderConfig, family: str) -> Architecture:
         mlp_bias=family == "llama" and bool(config.mlp_bias),
         qk_norm=family == "qwen3" or qkv_norm in ("qk", "qkv"),
         v_norm=qkv_norm == "qkv",
-        topology=_topology(config) if own else PRE,
+        topology=Topology(
+            config.norm_topology, config.normalized_input, config.depth_scale, eps=config.norm_eps
+        )
+        if own
+        else PRE,
         tied_head=own if config.tie_word_embeddings is None else config.tie_word_embeddings,
         rope_linear_factor=_needed(rope, "factor") if rope.kind == "linear" else 1.0,
-        rope_llama3=Llama3Scaling(
-            _needed(rope, "factor"),
-            _needed(rope, "low_freq_factor"),
-            _needed(rope, "high_freq_factor"),
-            _needed(rope, "original_max_position_embeddings"),
-        )
+        rope_llama3=Llama3Scaling(*(_needed(rope, name) for name in LLAMA3))
         if rope.kind == "llama3"
         else None,
         rope_yarn=_yarn_scaling(config) if rope.kind == "yarn" else None,
@@ -279,16 +285,6 @@ def _needed(rope: RopeConfig, name: str) -> Any:
     if found is None:
         raise UserError(f"config.json: rope type '{rope.kind}' has no {name}; expected a number")
     return found
-
-
-def _topology(config: DecoderConfig) -> Topology:
-    """Where the norms of our own family stand; half precision keeps Y in float32 in any case."""
-    try:
-        return Topology(
-            config.norm_topology, config.normalized_input, config.depth_scale, eps=config.norm_eps
-        )
-    except ArgumentError as error:
-        raise UserError(f"config.json: {error}") from None
 
 
 def _stretch(frequency: float, scaling: Llama3Scaling) -> float:

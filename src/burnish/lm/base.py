@@ -20,7 +20,11 @@ from burnish.records import Finish, MediaPart, Message, Span
 if TYPE_CHECKING:
     from torch import Tensor
 
-Prompt = Sequence[Message] | Sequence[int]
+JsonObject = dict[str, Any]
+"""Texts and plain values, as JSON and TOML have them."""
+TokenIds = Sequence[int]
+Messages = Sequence[Message]
+Prompt = Messages | TokenIds
 
 
 class MediaIds(tuple[int, ...]):
@@ -69,6 +73,16 @@ def ids_of(spans: Iterable[Span]) -> tuple[int, ...]:
     ids = tuple(token for span in spans for token in span.token_ids)
     media = tuple(part for span in spans for part in span.media)
     return MediaIds(ids, media) if media else ids
+
+
+def chat_message(message: Message, content: Any) -> JsonObject:
+    """A message in the form of chat templates and chat requests."""
+    shown: JsonObject = {"role": message.role, "content": content}
+    if message.name is not None:
+        shown["name"] = message.name
+    if message.tool_calls:
+        shown["tool_calls"] = list(message.tool_calls)
+    return shown
 
 
 def refuse_unread_media(lm: object, media: Iterable[MediaPart]) -> None:
@@ -180,7 +194,6 @@ class Scores(Struct, frozen=True):
     """Log-probs of given response tokens, untempered."""
 
     logprobs: tuple[float, ...]
-    top_logprobs: tuple[dict[int, float], ...] = ()
     bound_samples: int = 0
     """Above 0: of a diffusion model. The log-probs add up to a lower bound of the response's, which so
     many masks estimate; one of them alone means nothing. 0: exact."""
@@ -203,9 +216,7 @@ class LM(Protocol):
         """`sampling.n` completions of one prompt."""
         ...
 
-    async def score(
-        self, prompt_ids: Sequence[int], response_ids: Sequence[int], *, top_k: int = 0
-    ) -> Scores:
+    async def score(self, prompt_ids: TokenIds, response_ids: TokenIds) -> Scores:
         """Log-probs of a given response, exact or marked as a bound; `ModelError` where it cannot."""
         ...
 

@@ -223,8 +223,6 @@ class Budget:
         return is_within and (self.usd is None or ahead.usd <= self.usd)
 
     def _end(self, paid: Cost, held: Cost, **counts: int) -> None:
-        if not paid.is_possible:
-            raise ValueError(f"a call cannot cost {paid}; expected numbers of at least 0")
         with self._lock:
             self._under_way -= 1
             self._ended += 1

@@ -8,14 +8,13 @@ can be tried on the same answers. Who uses a log for what:
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -23,14 +22,16 @@ from msgspec.structs import replace
 
 from burnish.arguments import as_path
 from burnish.errors import StoreError, UserError
-from burnish.lm.base import Completion, Prompt, Sampling, Scores, media_of
+from burnish.lm.base import Completion, Prompt, Sampling, Scores, TokenIds, media_of
 from burnish.lm.budget import Budget, Cost, Spent
 from burnish.lm.failures import Reach
 from burnish.lm.lines import LineFile, read_lines
 from burnish.records import Finish, Message, Status
 from burnish.seeds import digest
+from burnish.store.durable import write_file
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 MOST_IN_MEMORY = 20_000
 """Different calls that a log in memory holds; the oldest goes first."""
@@ -56,7 +57,6 @@ class Call(Struct, frozen=True, omit_defaults=True):
     """None where the call was `score`."""
     completions: tuple[Completion, ...] = ()
     response_ids: tuple[int, ...] = ()
-    top_k: int = 0
     scores: Scores | None = None
     kind: str = ""
     about: tuple[str, ...] = ()
@@ -102,12 +102,12 @@ def asked_sample(model: str, prompt: Prompt, sampling: Sampling, identity: str =
 
 
 def asked_score(
-    model: str, prompt_ids: Sequence[int], response_ids: Sequence[int], top_k: int, identity: str
+    model: str, prompt_ids: TokenIds, response_ids: TokenIds, identity: str = ""
 ) -> Call:
     """One call of `score`, still without its answer."""
     ids, response = tuple(prompt_ids), tuple(response_ids)
-    key = _key(prompt_ids, "score", model, ids, response, top_k)
-    return Call(key, model, prompt_ids=ids, response_ids=response, top_k=top_k, identity=identity)
+    key = _key(prompt_ids, "score", model, ids, response, 0)  # the 0 as in logs of old
+    return Call(key, model, prompt_ids=ids, response_ids=response, identity=identity)
 
 
 def _key(prompt: object, *parts: object) -> str:
@@ -119,6 +119,10 @@ def _key(prompt: object, *parts: object) -> str:
         raise UserError(
             f"the prompt cannot be written as UTF-8 ({error.reason}); it holds half a character"
         ) from None
+
+
+def _nth(found: Sequence[T], number: int) -> T | None:
+    return found[number] if -len(found) <= number < len(found) else None
 
 
 def read_calls(path: str | Path) -> list[Call]:
@@ -149,8 +153,7 @@ class CallLog:
         """The answered call that is equal to this one: the first, or that of this number."""
         with self._lock:
             if self.path is None:
-                kept = self._memory.get(asked.place, [])
-                return kept[number] if -len(kept) <= number < len(kept) else None
+                return _nth(self._memory.get(asked.place, []), number)
             if self._file is None and not self.path.exists():
                 return None
             file = self._opened(self.path)
@@ -158,12 +161,12 @@ class CallLog:
                 self._starts = {}
                 file.refresh(anew=True)
                 self._index(file)
-            starts = self._starts.get(asked.place, [])
-            if not -len(starts) <= number < len(starts):
+            start = _nth(self._starts.get(asked.place, []), number)
+            if start is None:
                 file.refresh()
                 self._index(file)
-                starts = self._starts.get(asked.place, [])
-            return file.at(starts[number]) if -len(starts) <= number < len(starts) else None
+                start = _nth(self._starts.get(asked.place, []), number)
+            return None if start is None else file.at(start)
 
     def append(self, call: Call) -> None:
         """Add one call."""
@@ -188,12 +191,7 @@ class CallLog:
             return
         with self._lock:
             kept = [msgspec.json.encode(call) for call in read_calls(self.path) if wanted(call)]
-            other = self.path.with_name(f"{self.path.name}.new")
-            try:
-                other.write_bytes(b"".join(line + b"\n" for line in kept))
-                os.replace(other, self.path)
-            except OSError as error:
-                raise StoreError(f"{self.path}: cannot be written ({error})") from error
+            write_file(self.path, b"".join(line + b"\n" for line in kept), is_synced=False)
 
     def close(self) -> None:
         """Close the file; the next call opens it again."""

@@ -21,9 +21,9 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from jinja2.visitor import NodeTransformer
 
 from burnish.errors import UserError
+from burnish.lm.base import chat_message
 from burnish.records import AudioPart, ImagePart, Message, TextPart
 
 MEND = "Mend chat_template.jinja or tokenizer_config.json of the model's folder."
@@ -69,7 +69,7 @@ class ChatTemplate:
     def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = True) -> str:
         """The conversation as one text."""
         try:
-            shown = [_as_dict(message, self._wants_parts) for message in messages]
+            shown = [chat_message(m, _content(m, self._wants_parts)) for m in messages]
             return self._text(shown, self._tools, add_generation_prompt)
         except Exception as error:  # boundary: a template is foreign text
             roles = ", ".join(message.role for message in messages[:8])
@@ -93,7 +93,8 @@ class ChatTemplate:
             ):
                 parts.append(part)
                 size += len(part)
-                _check_size(size)
+                if size > MOST_CHARACTERS:
+                    raise _Limit(f"a value grows past {MOST_CHARACTERS:,} characters")
             return "".join(parts)
         finally:
             _budget.reset(token)
@@ -121,15 +122,6 @@ def _content(message: Message, as_parts: bool) -> str | list[dict[str, str]]:
     ]
 
 
-def _as_dict(message: Message, as_parts: bool) -> dict[str, Any]:
-    shown: dict[str, Any] = {"role": message.role, "content": _content(message, as_parts)}
-    if message.name is not None:
-        shown["name"] = message.name
-    if message.tool_calls:
-        shown["tool_calls"] = list(message.tool_calls)
-    return shown
-
-
 class _GenerationBlock(Extension):
     """`{% generation %} ... {% endgeneration %}` marks what the assistant wrote; text is as is."""
 
@@ -140,17 +132,8 @@ class _GenerationBlock(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
-def _to_json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    # Jinja's own filter escapes HTML characters, which no model was trained on.
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )
+_to_json = functools.partial(json.dumps, ensure_ascii=False)
+"""Jinja's own filter escapes HTML characters, which no model was trained on."""
 
 
 def _raise_exception(message: str) -> NoReturn:
@@ -160,7 +143,6 @@ def _raise_exception(message: str) -> NoReturn:
 MOST_STEPS = 2_000_000
 MOST_SECONDS = 30.0
 MOST_CHARACTERS = 20_000_000
-MOST_BITS = 10_000
 
 
 class _Limit(TemplateRuntimeError):
@@ -174,13 +156,11 @@ class _Budget:
 
 
 _budget: ContextVar[_Budget | None] = ContextVar("burnish_template_budget", default=None)
-_LOOP, _JOIN = "burnish_counted", "burnish_joined"
+_LOOP = "burnish_counted"
 
 
 class _Environment(ImmutableSandboxedEnvironment):
-    """Jinja's immutable sandbox; loops, calls and operators count their steps."""
-
-    intercepted_binops = frozenset(["+", "*", "**"])
+    """Jinja's immutable sandbox; loops and calls count their steps."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -190,45 +170,19 @@ class _Environment(ImmutableSandboxedEnvironment):
         self.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
         # Makes as much random text as it is asked for; no conversation needs any.
         self.globals.pop("lipsum", None)
-        self.filters |= {"tojson": _to_json, _LOOP: _counted, _JOIN: _joined}
+        self.filters |= {"tojson": _to_json, _LOOP: _counted}
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        tree: nodes.Template = _Counting().visit(super()._parse(source, name, filename))
+        tree = super()._parse(source, name, filename)
+        for loop in tree.find_all(nodes.For):
+            loop.iter = nodes.Filter(
+                loop.iter, _LOOP, [], [], None, None, lineno=loop.lineno, environment=self
+            )
         return tree
 
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         _step()
-        return _checked(super().call(context, obj, *args, **kwargs))
-
-    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        _step()
-        if operator == "*":
-            for many, times in ((left, right), (right, left)):
-                if isinstance(many, str | list | tuple) and isinstance(times, int):
-                    _check_size(len(many) * times)
-        elif operator == "**" and isinstance(left, int) and isinstance(right, int) and right > 0:
-            _check_bits(left.bit_length() * right)
-        return _checked(super().call_binop(context, operator, left, right))
-
-
-class _Counting(NodeTransformer):
-    """Puts our filters around what a loop goes through, and around `~`."""
-
-    def visit_For(self, node: nodes.For) -> nodes.Node:
-        self.generic_visit(node)
-        node.iter = _filtered(node.iter, _LOOP)
-        return node
-
-    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
-        self.generic_visit(node)
-        node.nodes = [_filtered(nodes.List(list(node.nodes), lineno=node.lineno), _JOIN)]
-        return node
-
-
-def _filtered(node: Any, name: str) -> nodes.Filter:
-    return nodes.Filter(
-        node, name, [], [], None, None, lineno=node.lineno, environment=node.environment
-    )
+        return super().call(context, obj, *args, **kwargs)
 
 
 def _counted(values: Iterable[Any]) -> Any:
@@ -253,32 +207,9 @@ def _each(values: Iterable[Any]) -> Iterator[Any]:
         yield value
 
 
-def _joined(values: list[Any]) -> str:
-    _step()
-    return str(_checked("".join(map(str, values))))
-
-
 def _step() -> None:
     budget = _budget.get()
     if budget is not None:
         budget.steps += 1
         if budget.steps > MOST_STEPS or time.monotonic() > budget.ends:
             raise _Limit(f"it loops: more than {MOST_STEPS:,} steps or {MOST_SECONDS:g} s")
-
-
-def _checked(value: Any) -> Any:
-    if isinstance(value, str | list):
-        _check_size(len(value))
-    elif isinstance(value, int):
-        _check_bits(value.bit_length())
-    return value
-
-
-def _check_size(size: int) -> None:
-    if size > MOST_CHARACTERS:
-        raise _Limit(f"a value grows past {MOST_CHARACTERS:,} characters")
-
-
-def _check_bits(bits: int) -> None:
-    if bits > MOST_BITS:
-        raise _Limit("a number has thousands of digits")

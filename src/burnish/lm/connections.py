@@ -107,6 +107,13 @@ def checked_url(what: str, url: str, odd: str = " ?#") -> str:
     return url.rstrip("/")
 
 
+def shown_address(url: str) -> str:
+    """The address for people: without a user name or password that it may carry."""
+    scheme, mark, rest = url.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{path}"
+
+
 def key_of(what: str, key: str | None, variable: str | None) -> str:
     """A key, given or in the environment; it goes into one header."""
     is_named = key is None and bool(variable)

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import tokenizers
 from msgspec.structs import replace
 
+from burnish.lm.base import Messages
 from burnish.records import Author, Content, Message, Span, TextPart
 
 _LAST = 0x10FFFD
@@ -70,7 +71,7 @@ class ControlTokens:
         )
         """Whether other letters than its own, such as wide ones, can become a control token."""
 
-    def stand_in(self, messages: Sequence[Message], text: str = "") -> bool:
+    def stand_in(self, messages: Messages, text: str = "") -> bool:
         """Whether a text of the messages, or `text`, would be read as a control token."""
         for part in (text, *(part for m in messages for part in (m.role, m.text, m.name or ""))):
             if self._pattern.search(part) or (self._is_normalised and self._ranges(part)):
@@ -238,13 +239,13 @@ class Rendered(NamedTuple):
     spans: tuple[Span, ...]
 
 
-def marked(messages: Sequence[Message]) -> tuple[Message, ...]:
+def marked(messages: Messages) -> tuple[Message, ...]:
     """The messages with a mark in the place of each text of their contents."""
     numbers = count()
     return tuple(replace(m, content=_each_part(m, lambda _: mark(next(numbers)))) for m in messages)
 
 
-def parts_of(text: str, frame: str, messages: Sequence[Message]) -> list[Part] | None:
+def parts_of(text: str, frame: str, messages: Messages) -> list[Part] | None:
     """The place of each text of the contents; None where the text is not its frame filled in."""
     parts: list[Part] = []
     place = 0

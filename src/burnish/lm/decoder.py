@@ -16,7 +16,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from burnish.errors import UserError
 from burnish.lm.architecture import OWN, Architecture
 from burnish.lm.fused import (
     SignedRotation,
@@ -27,7 +26,7 @@ from burnish.lm.fused import (
     rotate,
     rotate_and_repeat,
 )
-from burnish.lm.model_input import ModelInput, Segments, media_names
+from burnish.lm.model_input import ModelInput, Segments
 from burnish.models.blocks.residual import Layers, SublayerNorms
 from burnish.models.blocks.topology import Norms, Streams, read_streams
 
@@ -89,11 +88,7 @@ class Decoder(nn.Module):
         Under a mask every query needs at least one key. `keep` is shown the keys and values: with
         it, this is the prefill of a sampler.
         """
-        ids_BS, positions_BS, mask, media = inputs
-        if media is not None and any(media):
-            raise UserError(
-                f"a {self.architecture.family} model reads text only; got {media_names(media)}"
-            )
+        ids_BS, positions_BS, mask, _ = inputs
         rows, length = ids_BS.shape
         in_window = None if isinstance(mask, Segments) else self._window_mask(positions_BS, mask)
         # Tokens in one long row: a linear map of two axes is one call, of three it is four.

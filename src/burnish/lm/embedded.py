@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from burnish.arguments import as_texts
 from burnish.errors import ModelError, StoreError, UserError
+from burnish.lm.base import JsonObject
 from burnish.lm.weights import llama_config, write_json
 from burnish.models import quiet_transformers
 
@@ -52,6 +53,19 @@ _LAYER_NAMES = {
     "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
+}
+
+_SIZES = {
+    "bos_token_id": "tokenizer.ggml.bos_token_id",
+    "eos_token_id": "tokenizer.ggml.eos_token_id",
+    "hidden_size": "llama.embedding_length",
+    "intermediate_size": "llama.feed_forward_length",
+    "max_position_embeddings": "llama.context_length",
+    "num_attention_heads": "llama.attention.head_count",
+    "num_hidden_layers": "llama.block_count",
+    "num_key_value_heads": "llama.attention.head_count_kv",
+    "pad_token_id": "tokenizer.ggml.padding_token_id",
+    "vocab_size": "llama.vocab_size",
 }
 
 
@@ -97,7 +111,12 @@ def convert_gguf(source: Path, folder: Path) -> None:
     kind = meta.get("general.architecture"), meta.get("tokenizer.ggml.pre")
     if kind != ("llama", "smollm"):
         raise ModelError(f"{source.name} has {kind}; expected llama and the tokenizer smollm")
-    config = _config(meta)
+    sizes: JsonObject = {name: int(meta[key]) for name, key in _SIZES.items()}
+    config = llama_config(
+        **sizes,
+        rms_norm_eps=float(meta["llama.attention.layer_norm_rms_epsilon"]),
+        rope_theta=float(meta["llama.rope.freq_base"]),
+    )
     _write_weights(reader, config, folder)
     _write_tokenizer(meta, folder)
     write_json(folder / "config.json", config)
@@ -105,24 +124,7 @@ def convert_gguf(source: Path, folder: Path) -> None:
     write_json(folder / "generation_config.json", {name: config[name] for name in ids})
 
 
-def _config(meta: dict[str, Any]) -> dict[str, Any]:
-    return llama_config(
-        bos_token_id=int(meta["tokenizer.ggml.bos_token_id"]),
-        eos_token_id=int(meta["tokenizer.ggml.eos_token_id"]),
-        hidden_size=int(meta["llama.embedding_length"]),
-        intermediate_size=int(meta["llama.feed_forward_length"]),
-        max_position_embeddings=int(meta["llama.context_length"]),
-        num_attention_heads=int(meta["llama.attention.head_count"]),
-        num_hidden_layers=int(meta["llama.block_count"]),
-        num_key_value_heads=int(meta["llama.attention.head_count_kv"]),
-        pad_token_id=int(meta["tokenizer.ggml.padding_token_id"]),
-        rms_norm_eps=float(meta["llama.attention.layer_norm_rms_epsilon"]),
-        rope_theta=float(meta["llama.rope.freq_base"]),
-        vocab_size=int(meta["llama.vocab_size"]),
-    )
-
-
-def _write_weights(reader: Any, config: dict[str, Any], folder: Path) -> None:
+def _write_weights(reader: Any, config: JsonObject, folder: Path) -> None:
     import gguf
     import numpy as np
     import torch
@@ -149,7 +151,7 @@ def _write_weights(reader: Any, config: dict[str, Any], folder: Path) -> None:
     write_weights(folder / WEIGHTS, weights)
 
 
-def _write_tokenizer(meta: dict[str, Any], folder: Path) -> None:
+def _write_tokenizer(meta: JsonObject, folder: Path) -> None:
     """Byte-level BPE; digits are split one by one before anything else, as SmolLM2 was trained.
 
     transformers' own reading of this GGUF file leaves the digit split out and so tokenises
@@ -174,7 +176,7 @@ def _write_tokenizer(meta: dict[str, Any], folder: Path) -> None:
     tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in specials])
     tokenizer.save(str(folder / "tokenizer.json"))
     named = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
-    settings: dict[str, Any] = {
+    settings: JsonObject = {
         f"{short}_token": tokens[int(meta[f"tokenizer.ggml.{long}_token_id"])]
         for short, long in named.items()
     }
@@ -327,10 +329,7 @@ class SentenceEncoder:
 
     @cached_property
     def _ends(self) -> tuple[int, int]:
-        first, last = (self._tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]"))
-        if first is None or last is None:
-            raise ModelError(f"{self.folder} has no [CLS] and [SEP]; expected a BERT tokenizer")
-        return first, last
+        return self._tokenizer.token_to_id("[CLS]"), self._tokenizer.token_to_id("[SEP]")
 
     @cached_property
     def _model(self) -> Any:

@@ -171,6 +171,14 @@ def retry_after_s(header: str | None, now: datetime | None = None) -> float | No
     return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
+def failure_of_code(code: int, what: str, after_s: float | None = None) -> CallFailed:
+    """The failure that an HTTP status tells of."""
+    if code == 429:
+        return RateLimited(what, after_s=after_s)
+    kind = ServerFailed if code >= 500 or code == 408 else Rejected
+    return kind(what, after_s=after_s, code=code)
+
+
 @contextmanager
 def unwrapped_errors() -> Iterator[None]:
     """Let an error surface as itself, not wrapped in the groups of the tasks it happened in."""

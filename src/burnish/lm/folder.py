@@ -7,7 +7,7 @@ import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from torch import Tensor
 from burnish.errors import UserError, did_you_mean, first_line
 from burnish.lm import tokenizer as tokenizer_files
 from burnish.lm.architecture import OWN, Architecture, Unsupported, read_architecture
-from burnish.lm.base import DIFFUSION, SHIPPED, VISUAL
+from burnish.lm.base import DIFFUSION, SHIPPED, VISUAL, JsonObject
 from burnish.lm.decoder import Decoder
 from burnish.lm.sampler.step import laid_side_by_side
 from burnish.lm.scalar_head import (
@@ -61,16 +61,11 @@ class LoadedModel:
 
     module: Decoder | TransformersDecoder
     tokenizer: Tokenizer
-    config: dict[str, Any]
+    config: JsonObject
     folder: Path
     name: str
     score_head: ScalarHead | None = None
     """Of a reward model, which scores texts and writes none."""
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """What it reads beside text: image, audio."""
-        return tuple(getattr(self.tokenizer.media, "kinds", ()))
 
     @property
     def dtype(self) -> torch.dtype:
@@ -188,7 +183,7 @@ def save_model(
     return target
 
 
-def config_for(config: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
+def config_for(config: JsonObject, dtype: torch.dtype) -> JsonObject:
     """The config with the dtype the weights now have."""
     name = str(dtype).removeprefix("torch.")
     written = {**config, "dtype": name}
@@ -239,7 +234,7 @@ def _visual(name: str) -> Path:
     from burnish.lm.embedded import make_once
 
     source = find_folder(name)
-    sizes: dict[str, Any] = {}
+    sizes: JsonObject = {}
     if name == "tiny":
         sizes = {"encoder": "tiny", "image_size": 64, "strides": (8, 16), "token_stride": 16}
 
@@ -251,7 +246,7 @@ def _visual(name: str) -> Path:
     return make_once(f"{source.name}-visual-v1", build)
 
 
-def _read_config(folder: Path) -> tuple[dict[str, Any], ModelConfig]:
+def _read_config(folder: Path) -> tuple[JsonObject, ModelConfig]:
     file = folder / "config.json"
     if (folder / "run.db").is_file():
         raise UserError(f"{folder} is a run; expected a model: {newest_weights(folder)}")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Literal, Self, get_args
 
 import anyio
 import msgspec
@@ -12,13 +13,13 @@ from msgspec import Meta
 
 from burnish.arguments import as_word
 from burnish.boundary import Settings
+from burnish.concurrency import gather
 from burnish.errors import UserError
-from burnish.lm import capabilities as scoring
 from burnish.lm import wire
-from burnish.lm.base import Completion, Prompt, Sampling, Scores, media_of
+from burnish.lm.base import Completion, JsonObject, Prompt, Sampling, Scores, TokenIds, media_of
 from burnish.lm.budget import SAFETY, Cost, current_meter, estimate_tokens
-from burnish.lm.capabilities import Capabilities, probe
-from burnish.lm.connections import Connections, checked_url, key_of, read_body
+from burnish.lm.capabilities import Capabilities, score
+from burnish.lm.connections import Connections, checked_url, key_of, read_body, shown_address
 from burnish.lm.failures import (
     CallFailed,
     ForeignReply,
@@ -27,6 +28,7 @@ from burnish.lm.failures import (
     Rejected,
     ServerFailed,
     Unreachable,
+    failure_of_code,
     retry_after_s,
     unwrapped_errors,
 )
@@ -80,7 +82,6 @@ class OpenAILM:
         api_key_env: str | None = None,
         limits: Limits | None = None,
         pool: RequestPool | None = None,
-        endpoint: str = "",
         prices: Prices | None = None,
         accept_models: Sequence[str] = (),
         capabilities: Capabilities | None = None,
@@ -88,7 +89,7 @@ class OpenAILM:
         media: MediaLimits | None = None,
         structured: Structured = "auto",
     ) -> None:
-        """`blobs` holds the bytes of images and sounds in messages; by default this machine's.
+        """A `pool` brings its own limits. `blobs` holds the bytes of images and sounds in messages; by default this machine's.
 
         `media` limits how many of them a request holds, and their size.
 
@@ -98,10 +99,7 @@ class OpenAILM:
         self._blobs = blobs
         self.media = media or MediaLimits()
         self.model = model
-        if limits is not None and pool is not None:
-            raise UserError("both limits and a pool are given; a pool brings its own limits")
         self.pool = pool or RequestPool(limits)
-        self._endpoint = endpoint
         self.prices = prices or Prices()
         self.accept_models = tuple(accept_models)
         self.capabilities = capabilities or Capabilities()
@@ -131,20 +129,17 @@ class OpenAILM:
         _refuse_media_ids(prompt)
         if sampling.n == 1 or self.capabilities.n:
             return await self._sample(prompt, sampling)
-        parts: list[list[Completion]] = [[] for _ in range(sampling.n)]
 
-        async def one(index: int) -> None:
+        async def one(index: int) -> list[Completion]:
             alone = msgspec.structs.replace(sampling, n=1, seed=sampling.seed + index)
-            parts[index] = await self._sample(prompt, alone)
+            return await self._sample(prompt, alone)
 
         with unwrapped_errors():
-            async with anyio.create_task_group() as group:
-                for index in range(sampling.n):
-                    group.start_soon(one, index)
+            parts = await gather([partial(one, i) for i in range(sampling.n)], limit=sampling.n)
         return [completion for part in parts for completion in part]
 
     async def sample_json(
-        self, prompt: Prompt, sampling: Sampling, schema: dict[str, Any]
+        self, prompt: Prompt, sampling: Sampling, schema: JsonObject
     ) -> list[Completion]:
         """As `sample`, the reply held to a JSON schema where the server can do that.
 
@@ -169,23 +164,16 @@ class OpenAILM:
             self._is_trying_json = False
         return completions
 
-    async def score(
-        self, prompt_ids: Sequence[int], response_ids: Sequence[int], *, top_k: int = 0
-    ) -> Scores:
+    async def score(self, prompt_ids: TokenIds, response_ids: TokenIds) -> Scores:
         """Log-probs of given tokens, from a server with `prompt_logprobs` or `echo`.
 
         Raises `Unsupported`, a `ModelError`, where the server has neither.
         """
         _refuse_media_ids(prompt_ids)
-        return await scoring.score(self, prompt_ids, response_ids, top_k)
-
-    async def probe(self) -> Capabilities:
-        """Ask the server what it can do, with a handful of tiny requests, and remember it."""
-        self.capabilities = await probe(self)
-        return self.capabilities
+        return await score(self, prompt_ids, response_ids)
 
     async def post(
-        self, path: str, body: dict[str, Any], tokens: int = 0, *, needs_choices: bool = False
+        self, path: str, body: JsonObject, tokens: int = 0, *, needs_choices: bool = False
     ) -> wire.Reply:
         """One generation request through the pool, its reply checked for shape and model."""
         where = self._shown(path)
@@ -243,7 +231,7 @@ class OpenAILM:
         await self.aclose()
 
     async def _sample(
-        self, prompt: Prompt, sampling: Sampling, schema: dict[str, Any] | None = None
+        self, prompt: Prompt, sampling: Sampling, schema: JsonObject | None = None
     ) -> list[Completion]:
         path = "/completions" if wire.is_token_ids(prompt) else "/chat/completions"
         logprobs = self.capabilities.logprobs or sampling.top_logprobs > 0
@@ -264,7 +252,7 @@ class OpenAILM:
         return wire.with_usage(completions, reply.counted, self.prices.cost_usd(reply.counted))
 
     async def _forced(
-        self, prompt: Prompt, sampling: Sampling, schema: dict[str, Any] | None
+        self, prompt: Prompt, sampling: Sampling, schema: JsonObject | None
     ) -> list[Completion]:
         """With the schema; without it, now and from now on, where the server does not take it."""
         try:
@@ -309,7 +297,7 @@ class OpenAILM:
             totals.completion_tokens += cost.completion_tokens
 
     @contextmanager
-    def _unanswered(self, body: dict[str, Any]) -> Iterator[None]:
+    def _unanswered(self, body: JsonObject) -> Iterator[None]:
         """Charge a request that was sent and never answered: a deadline passed, another copy was
         quicker, or the connection broke. The server may bill it in full."""
         try:
@@ -323,7 +311,7 @@ class OpenAILM:
             raise
 
     @contextmanager
-    def _unread(self, data: bytes, body: dict[str, Any]) -> Iterator[None]:
+    def _unread(self, data: bytes, body: JsonObject) -> Iterator[None]:
         """A reply of no use is charged by its own count, or as the most where a model wrote it."""
         try:
             yield
@@ -339,7 +327,7 @@ class OpenAILM:
 
     def _job(self, path: str, tokens: int = 0) -> Job:
         self._calls += 1
-        return Job(f"{self._shown(path)} #{self._calls}", None, tokens, self._endpoint)
+        return Job(f"{self._shown(path)} #{self._calls}", tokens)
 
     async def _send(
         self, method: str, path: str, content: bytes | None, *, root: bool = False
@@ -372,9 +360,6 @@ class OpenAILM:
     def _refusal(self, response: httpx.Response, data: bytes, where: str) -> Exception:
         code = response.status_code
         what = f"{where}: HTTP {code}, body {wire.excerpt(data, self._key)}"
-        after_s = retry_after_s(response.headers.get("retry-after"))
-        if code == 429:
-            return RateLimited(what, after_s=after_s)
         if code < 300:
             return ForeignReply(what)
         hints = {
@@ -382,13 +367,11 @@ class OpenAILM:
             403: "; check the API key (api_key_env)",
             404: "; check base_url (it mostly ends in /v1) and the model's name",
         }
-        kind = ServerFailed if code >= 500 or code == 408 else Rejected
-        return kind(what + hints.get(code, ""), after_s=after_s, code=code)
+        after_s = retry_after_s(response.headers.get("retry-after"))
+        return failure_of_code(code, what + hints.get(code, ""), after_s)
 
     def _shown(self, path: str) -> str:
-        """The address for people: without a user name or password that it may carry."""
-        scheme, _, rest = self._base.partition("://")
-        return f"{scheme}://{rest.rpartition('@')[2]}{path}"
+        return shown_address(self._base) + path
 
 
 def _estimate(prompt: Prompt, sampling: Sampling) -> int:
@@ -397,7 +380,7 @@ def _estimate(prompt: Prompt, sampling: Sampling) -> int:
     return sum(sizes) + sampling.n * sampling.max_tokens
 
 
-def _prompt_tokens(body: dict[str, Any]) -> int:
+def _prompt_tokens(body: JsonObject) -> int:
     if "prompt" in body:
         return len(body["prompt"])
     count = 0
@@ -411,11 +394,11 @@ def _prompt_tokens(body: dict[str, Any]) -> int:
     return count
 
 
-def _most_written(body: dict[str, Any]) -> int:
+def _most_written(body: JsonObject) -> int:
     return int(body["max_tokens"]) * int(body.get("n", 1))
 
 
-def _encoded(body: dict[str, Any], where: str) -> bytes:
+def _encoded(body: JsonObject, where: str) -> bytes:
     try:
         return msgspec.json.encode(body)
     except UnicodeEncodeError as error:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import random
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, asynccontextmanager
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Generic, TypeVar
 
 import anyio
 from msgspec import Meta, Struct
 
 from burnish.boundary import Count, NonNegative, Positive, PositiveInt, Settings
-from burnish.errors import UserError, did_you_mean
-from burnish.records import Status
 
 T = TypeVar("T")
 
@@ -33,7 +31,7 @@ class Limits(Settings, frozen=True, kw_only=True):
     deadline_s: Positive = 300.0
     """Deadline of one job with all its attempts and waits, from its first request on."""
     batch_deadline_s: Positive = 3600.0
-    """Deadline of a whole `run`, queueing included."""
+    """Deadline of one job, queueing included."""
     retries: Count = 4
     """Further requests that one job may send, for whatever reason, a hedge included."""
     retry_share: NonNegative = 0.5
@@ -50,10 +48,8 @@ class Job(Struct, frozen=True):
     """One piece of work."""
 
     id: str
-    payload: Any = None
     tokens: int = 0
     """Estimate for the tokens-per-minute limit; replaced by the real count when known."""
-    endpoint: str = ""
 
 
 class Answer(Struct, Generic[T], frozen=True):
@@ -69,20 +65,6 @@ class Answer(Struct, Generic[T], frozen=True):
         return self.prompt_tokens + self.completion_tokens
 
 
-class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
-    """What came of one job. `value` is None, with a reason in `error`, unless status is ok."""
-
-    id: str
-    value: T | None
-    status: Status
-    error: str = ""
-    attempts: int = 0
-    """Requests sent, retries and hedges included."""
-    seconds: float = 0.0
-    tokens: int = 0
-    cost_usd: float = 0.0
-
-
 class Totals(Struct, kw_only=True):
     """What a pool has done and spent so far in this process."""
 
@@ -93,25 +75,6 @@ class Totals(Struct, kw_only=True):
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cost_usd: float = 0.0
-
-
-def check_jobs(jobs: Sequence[Job], endpoints: Mapping[str, Limits], default: Limits) -> None:
-    """Refuse jobs that could never be done, before the first request."""
-    seen: set[str] = set()
-    for job in jobs:
-        if job.id in seen:
-            raise UserError(f"two jobs have the id '{job.id}'; expected one each")
-        seen.add(job.id)
-        if endpoints and job.endpoint and job.endpoint not in endpoints:
-            raise UserError(
-                f"job '{job.id}': no endpoint '{job.endpoint}'; expected one of "
-                f"{sorted(endpoints)}.{did_you_mean(job.endpoint, endpoints)}"
-            )
-        most = endpoints.get(job.endpoint, default).tokens_per_minute
-        if most is not None and job.tokens > most:
-            raise UserError(
-                f"job '{job.id}': {job.tokens} tokens never fit tokens_per_minute={most:g}; raise it"
-            )
 
 
 WINDOW_S = 60.0
@@ -251,7 +214,7 @@ def backoff_s(attempt: int, *, base_s: float, cap_s: float, rng: random.Random) 
 
 
 class Call:
-    """One job on its way: what it waits for, since when, and what it has cost so far."""
+    """One job on its way: what it waits for, and what it has cost so far."""
 
     def __init__(self, job: Job, now: float) -> None:
         self.job = job
@@ -259,51 +222,28 @@ class Call:
         self.attempts = 0
         self.place: Reservation | None = None
         self.failed_with: BaseException | None = None
-        self.label = "waiting in the queue"
-        self.since = now
-
-    def wait_for(self, label: str, now: float) -> None:
-        """Name the wait that begins now."""
-        self.label = label
-        self.since = now
+        self.label = ""
+        """The wait that began last."""
 
     @property
     def last_failure(self) -> str:
         """The failure before this attempt, ready to end a message with."""
         return f"; before that: {self.failed_with}" if self.failed_with else ""
 
-    def outcome(
-        self, now: float, status: Status, error: str = "", answer: Answer[T] | None = None
-    ) -> Outcome[T]:
-        return Outcome(
-            id=self.job.id,
-            value=None if answer is None else answer.value,
-            status=status,
-            error=error,
-            attempts=self.attempts,
-            # From the first request on; time in the queue says nothing about the job.
-            seconds=now - self.started if self.attempts else 0.0,
-            tokens=0 if answer is None else answer.tokens,
-            cost_usd=0.0 if answer is None else answer.cost_usd,
-        )
-
 
 class EndpointLimiter:
-    """Slots and rates of one endpoint, shared by every run and call of a pool."""
+    """Slots and rates of one endpoint, shared by every call of a pool."""
 
-    def __init__(self, endpoint: str, limits: Limits, clock: Clock) -> None:
+    def __init__(self, limits: Limits, clock: Clock) -> None:
         self.limits = limits
         self.pace = Pace(limits.requests_per_minute, limits.tokens_per_minute)
         self._clock = clock
         self._slots = anyio.Semaphore(limits.concurrency)
-        self._where = f" of endpoint '{endpoint}'" if endpoint else ""
 
     @asynccontextmanager
     async def slot(self, call: Call) -> AsyncIterator[None]:
         """Hold one of the endpoint's slots; kept while backing off, which eases a busy server."""
-        call.wait_for(
-            f"waiting for one of {self.limits.concurrency} slots{self._where}", self._clock.now()
-        )
+        call.label = f"waiting for one of {self.limits.concurrency} slots"
         async with self._slots:
             yield
 
@@ -311,6 +251,6 @@ class EndpointLimiter:
         """Wait until the rates (and a pause that the server asked for) let a request out."""
         place = self.pace.reserve(self._clock.now(), call.job.tokens)
         call.place = place
-        while (wait_s := place.start - (now := self._clock.now())) > 0:
-            call.wait_for(f"waiting {wait_s:.1f} s for the rate limit{self._where}", now)
+        while (wait_s := place.start - self._clock.now()) > 0:
+            call.label = f"waiting {wait_s:.1f} s for the rate limit"
             await self._clock.sleep(wait_s)

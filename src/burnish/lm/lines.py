@@ -94,7 +94,10 @@ class LineFile(Generic[T]):
 
         Of a shared file, `records` are then those that others have added since the last reading.
         """
-        line = _encoded(record) + b"\n"
+        try:
+            line = msgspec.json.encode(record) + b"\n"
+        except UnicodeEncodeError:
+            line = msgspec.json.encode(whole_texts(msgspec.to_builtins(record))) + b"\n"
         if not self.shared:
             return self._write(line)
         with self._turn():
@@ -199,13 +202,6 @@ def read_lines(path: Path, kind: type[T]) -> list[T]:
     decoder = msgspec.json.Decoder(kind)
     lines = enumerate(data.split(b"\n")[:-1], start=1)
     return [_decode(path, line, decoder, 0, number) for number, line in lines]
-
-
-def _encoded(record: Struct) -> bytes:
-    try:
-        return msgspec.json.encode(record)
-    except UnicodeEncodeError:
-        return msgspec.json.encode(whole_texts(msgspec.to_builtins(record)))
 
 
 def _decode(

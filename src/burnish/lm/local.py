@@ -20,6 +20,7 @@ from burnish.lm.base import (
     Prompt,
     Sampling,
     Scores,
+    TokenIds,
     TooLong,
     media_of,
     within_row,
@@ -28,7 +29,7 @@ from burnish.lm.decoder import Decoder
 from burnish.lm.folder import LoadedModel, is_diffusion
 from burnish.lm.model_input import ModelInput, media_names
 from burnish.lm.sampler import Engine, Request
-from burnish.lm.tokenizer import Tokenizer, end_of_turn
+from burnish.lm.tokenizer import end_of_turn
 from burnish.lm.weights import files_identity
 from burnish.records import Message
 
@@ -52,7 +53,6 @@ class LocalLM:
         self,
         loaded: LoadedModel,
         *,
-        name: str | None = None,
         max_rows: int | None = None,
         decoding: str = "",
     ) -> None:
@@ -66,9 +66,12 @@ class LocalLM:
                 f"model '{loaded.name}' is a reward model, which writes nothing: kind = 'reward_model'"
             )
         self.loaded = loaded
+        self.tokenizer = loaded.tokenizer
+        self.check_media = loaded.tokenizer.check_media
+        """Refuse images and sounds that this model cannot read."""
         self.weight_version = 0
         """Optimiser steps behind the weights; the trainer sets it."""
-        self.name = name or loaded.name
+        self.name = loaded.name
         self._files = files_identity(loaded.name, loaded.folder)
         self._sampler = _sampler(loaded, self.name, max_rows, decoding)
         self._queues: tuple[object, _BatchQueue] | None = None
@@ -100,22 +103,10 @@ class LocalLM:
             raise call.outcome
         return call.outcome
 
-    async def score(
-        self, prompt_ids: Sequence[int], response_ids: Sequence[int], *, top_k: int = 0
-    ) -> Scores:
+    async def score(self, prompt_ids: TokenIds, response_ids: TokenIds) -> Scores:
         """Log-probs of a given response; of a diffusion model a bound, see `Scores`."""
-        pairs = [(prompt_ids, response_ids)]
-        scored = await anyio.to_thread.run_sync(lambda: self.score_batch(pairs, top_k=top_k))
+        scored = await anyio.to_thread.run_sync(self.score_batch, [(prompt_ids, response_ids)])
         return scored[0]
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """Renders conversations as the tokens that this model reads."""
-        return self.loaded.tokenizer
-
-    def check_media(self, messages: Sequence[Message]) -> None:
-        """Refuse images and sounds that this model cannot read."""
-        self.tokenizer.check_media(messages)
 
     def request(self, prompt: Prompt, sampling: Sampling) -> Request:
         """A checked request: the prompt as ids, the token budget within the model's context."""
@@ -140,32 +131,23 @@ class LocalLM:
         """Free the cache; the next batch allocates it again."""
         self._sampler.release()
 
-    def score_batch(
-        self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], *, top_k: int = 0
-    ) -> list[Scores]:
+    def score_batch(self, pairs: Sequence[tuple[TokenIds, TokenIds]]) -> list[Scores]:
         """Untempered log-probs of responses to prompts, each as token ids."""
         if is_diffusion(self.loaded):
-            return self._bounds(pairs, top_k)
-        return [self._score_one(prompt, response, top_k) for prompt, response in pairs]
+            return self._bounds(pairs)
+        return [self._score_one(prompt, response) for prompt, response in pairs]
 
-    def _bounds(
-        self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], top_k: int
-    ) -> list[Scores]:
+    def _bounds(self, pairs: Sequence[tuple[TokenIds, TokenIds]]) -> list[Scores]:
         from burnish.lm.diffusion.masked_rows import likelihood_bound
         from burnish.lm.diffusion.sampler import DiffusionSampler
 
-        if top_k:
-            raise UserError(
-                f"'{self.name}' is a masked diffusion model without a next token; score without top_k"
-            )
         module = self.loaded.module
         assert isinstance(module, Decoder)
         assert isinstance(self._sampler, DiffusionSampler)
-        mask = module.architecture.mask_id
+        mask = module.architecture.mask
         for prompt, response in pairs:
             self._check_ids(prompt)
-            if response:
-                self._check_ids(response)
+            self._check_ids(response or prompt)
             if len(prompt) + len(response) > module.max_positions:
                 raise TooLong(
                     f"a prompt of {len(prompt)} tokens and a response of {len(response)}: "
@@ -192,9 +174,7 @@ class LocalLM:
         )
 
     @torch.inference_mode()
-    def _score_one(
-        self, prompt_ids: Sequence[int], response_ids: Sequence[int], top_k: int
-    ) -> Scores:
+    def _score_one(self, prompt_ids: TokenIds, response_ids: TokenIds) -> Scores:
         self._check_ids(prompt_ids)
         self._check_media(prompt_ids)
         if not response_ids:
@@ -208,19 +188,14 @@ class LocalLM:
         hidden_TD = module(inputs)[0, len(prompt_ids) - 1 :]
         response_T1 = ids_1S[0, len(prompt_ids) :].unsqueeze(1)
         logprobs: list[float] = []
-        alternatives: list[dict[int, float]] = []
         # A few positions at a time: a long response times a large vocabulary fills any memory.
         for start in range(0, len(response_ids), _SCORED_AT_ONCE):
             part = slice(start, start + _SCORED_AT_ONCE)
             logprobs_TV = module.logits(hidden_TD[part]).float().log_softmax(dim=-1)
             logprobs += logprobs_TV.gather(1, response_T1[part]).squeeze(1).tolist()
-            if top_k:
-                best = logprobs_TV.topk(min(top_k, logprobs_TV.shape[1]), dim=-1)
-                rows = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-                alternatives += [dict(zip(ids, values, strict=True)) for ids, values in rows]
         if not math.isfinite(sum(logprobs)):
             raise self._unsound()
-        return Scores(logprobs=tuple(logprobs), top_logprobs=tuple(alternatives))
+        return Scores(logprobs=tuple(logprobs))
 
     async def _sample_calls(self, queue: _BatchQueue, calls: list[_Pending]) -> None:
         """Sample one batch in a worker thread, so that judges and tools go on meanwhile."""
@@ -242,13 +217,13 @@ class LocalLM:
     def _ids(self, prompt: Prompt) -> tuple[int, ...]:
         if len(prompt) > 0 and isinstance(prompt[0], Message):
             return self.loaded.tokenizer.prompt_ids(cast(Sequence[Message], prompt))
-        given = cast(Sequence[int], prompt)
+        given = cast(TokenIds, prompt)
         ids = given if isinstance(given, MediaIds) else tuple(given)
         self._check_ids(ids)
         self._check_media(ids)
         return ids
 
-    def _check_media(self, ids: Sequence[int]) -> None:
+    def _check_media(self, ids: TokenIds) -> None:
         """Placeholder tokens must be those of the media that came with them."""
         from burnish.lm.media_model import MediaDecoder
 
@@ -260,7 +235,7 @@ class LocalLM:
                 f"'{self.name}' reads text only; got {media_names([media])}. Use a model that reads it"
             )
 
-    def _check_ids(self, ids: Sequence[int]) -> None:
+    def _check_ids(self, ids: TokenIds) -> None:
         """An id outside the vocabulary would read foreign memory on a GPU."""
         if len(ids) == 0:
             raise UserError("an empty prompt: expected messages or at least one token id")

@@ -78,8 +78,8 @@ class MediaProcessor:
         self._own = threading.local()
         self.processed = 0
         """More than there are media means that some were made again."""
-        self.processing_s = self.waited_s = 0.0
-        """Of all threads together; how long a model waited for them."""
+        self.waited_s = 0.0
+        """How long a model waited for them."""
 
     @classmethod
     def from_folder(cls, folder: Path) -> MediaProcessor:
@@ -224,7 +224,6 @@ class MediaProcessor:
         return ThreadPoolExecutor(threads, thread_name_prefix="burnish-media")
 
     def _make(self, part: MediaPart) -> _Medium:
-        began = time.perf_counter()
         made = None
         try:
             data = self._read(part)
@@ -242,7 +241,6 @@ class MediaProcessor:
         finally:
             with self._lock:
                 self.processed += 1
-                self.processing_s += time.perf_counter() - began
                 if made is not None:
                     self._keep(part, made)
                 self._underway.pop(part.sha256, None)

@@ -1,18 +1,19 @@
-"""What a model's forward takes, and the door by which conversations become it."""
+"""What a model's forward takes."""
 
 from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from burnish.records import MediaPart, Message
+from burnish.records import MediaPart
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 FEWEST_PIECES = 64
 
@@ -66,12 +67,23 @@ def _has_varlen(device: Any) -> bool:
             assert isinstance(found, torch.Tensor)
             torch.autograd.backward(found.sum())
         assert x.grad is not None
-        if not x.grad.isfinite().all():
-            raise RuntimeError("gradients of empty pieces are not finite")
-    except (ImportError, RuntimeError, NotImplementedError, TypeError, AttributeError) as error:
+        assert x.grad.isfinite().all(), "gradients of empty pieces are not finite"
+    except (ImportError, RuntimeError, AssertionError, TypeError, AttributeError) as error:
         logger.warning("documents are kept apart by masks, which is slower: %s", error)
         return False
     return True
+
+
+def passes(items: Iterable[T], tokens: int, length: Callable[[T], int]) -> Iterator[list[T]]:
+    """Items of similar length together, longest first: so many times the longest within the tokens."""
+    some: list[T] = []
+    for item in sorted(items, key=length, reverse=True):
+        if some and (len(some) + 1) * length(some[0]) > tokens:
+            yield some
+            some = []
+        some.append(item)
+    if some:
+        yield some
 
 
 class ModelInput(NamedTuple):
@@ -91,15 +103,3 @@ def media_names(media: Sequence[Sequence[MediaPart]]) -> str:
     """The media of some rows in a few words, for a message."""
     names = [f"{part.media_type} {part.sha256[:12]}" for row in media for part in row]
     return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-
-
-@runtime_checkable
-class Processor(Protocol):
-    """Turns a conversation, media included, into one row of model input."""
-
-    def process(self, messages: Sequence[Message]) -> ModelInput:
-        """(1, S) ids with the generation prompt, and the media of their placeholder tokens.
-
-        Refuses parts that the model cannot read, in one line.
-        """
-        ...

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -15,10 +15,20 @@ from urllib.parse import unquote
 import anyio.to_thread
 
 from burnish.errors import UserError, did_you_mean
-from burnish.lm.base import LM, SHIPPED, VISUAL, Completion, Prompt, Sampling, Scores, shipped_model
-from burnish.lm.jobs import Limits
+from burnish.lm.base import (
+    LM,
+    SHIPPED,
+    VISUAL,
+    Completion,
+    Messages,
+    Prompt,
+    Sampling,
+    Scores,
+    TokenIds,
+    shipped_model,
+)
+from burnish.lm.connections import shown_address
 from burnish.lm.weights import files_identity
-from burnish.records import Message
 
 FORMS = "smollm2, tiny, a model folder, http://host:port/v1#model or replay:FILE.jsonl"
 
@@ -32,48 +42,29 @@ def open_lm(name: str, **options: Any) -> LM:
     """
     given = {key: value for key, value in options.items() if value is not None}
     text = name.strip()
-    if not text:
-        raise UserError(f"the model's name is empty; expected {FORMS}")
     opener = _replay if text.startswith("replay:") else _server if "://" in text else _local
-    known = [key for key in inspect.signature(opener).parameters if key != "name"]
+    known = SERVER if opener is _server else [*inspect.signature(opener).parameters][1:]
     for option in given:
         if option not in known:
             raise UserError(
-                f"model '{_shown(text)}' has no option '{option}'; expected {', '.join(known)}."
+                f"model '{shown_address(text)}' has no option '{option}'; expected {', '.join(known)}."
                 f"{did_you_mean(option, known)}"
             )
     return opener(text, **given)
 
 
-def _server(
-    name: str,
-    *,
-    api_key_env: str | None = None,
-    limits: Limits | None = None,
-    prices: Any = None,
-    pool: Any = None,
-    accept_models: tuple[str, ...] = (),
-    structured: Any = "auto",
-    media: Any = None,
-) -> LM:
+SERVER = ("api_key_env", "limits", "prices", "pool", "accept_models", "structured", "media")
+
+
+def _server(name: str, **options: Any) -> LM:
     from burnish.lm.http import OpenAILM
 
     url, mark, model = name.partition("#")
     if not mark or not model:
         raise UserError(
-            f"model '{_shown(name)}' names a server but no model; expected http://host:port/v1#model"
+            f"model '{shown_address(name)}' names a server but no model; expected http://host:port/v1#model"
         )
-    return OpenAILM(
-        url,
-        unquote(model),
-        api_key_env=api_key_env or None,
-        limits=limits,
-        prices=prices,
-        pool=pool,
-        accept_models=accept_models,
-        structured=structured,
-        media=media,
-    )
+    return OpenAILM(url, unquote(model), **options)
 
 
 def _replay(name: str, *, model: str | None = None) -> LM:
@@ -94,7 +85,7 @@ def _local(
     late: bool = False,
     decoding: str = "",
 ) -> LM:
-    if shipped_model(name) is None and not Path(name).expanduser().is_dir():
+    if not name or (shipped_model(name) is None and not Path(name).expanduser().is_dir()):
         raise UserError(
             f"there is no model '{name}' and no folder of that name; expected {FORMS}."
             f"{did_you_mean(name, SHIPPED)}"
@@ -116,7 +107,7 @@ def _local(
 
     folder = Path(name).expanduser()
 
-    def check_media(messages: Sequence[Message]) -> None:
+    def check_media(messages: Messages) -> None:
         from burnish.lm.tokenizer import refuse_media
 
         try:
@@ -137,7 +128,7 @@ class LazyLM:
         name: str,
         load: Callable[[], LM],
         identity: Callable[[], str] = str,
-        check_media: Callable[[Sequence[Message]], None] | None = None,
+        check_media: Callable[[Messages], None] | None = None,
     ) -> None:
         """`identity` says which files would be loaded now, `check_media` what they can read."""
         self.name, self._load, self._identity = name, load, identity
@@ -150,7 +141,7 @@ class LazyLM:
         """That of the loaded model; before, that of its files as they are now."""
         return self._identity() if self._lm is None else getattr(self._lm, "identity", "")
 
-    def check_media(self, messages: Sequence[Message]) -> None:
+    def check_media(self, messages: Messages) -> None:
         """Refuse images and sounds that the model cannot read, without loading it."""
         check = getattr(self._lm, "check_media", self._check_media)
         if check is not None:
@@ -159,10 +150,8 @@ class LazyLM:
     async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
         return await (await self._loaded()).sample(prompt, sampling)
 
-    async def score(
-        self, prompt_ids: Sequence[int], response_ids: Sequence[int], *, top_k: int = 0
-    ) -> Scores:
-        return await (await self._loaded()).score(prompt_ids, response_ids, top_k=top_k)
+    async def score(self, prompt_ids: TokenIds, response_ids: TokenIds) -> Scores:
+        return await (await self._loaded()).score(prompt_ids, response_ids)
 
     async def _loaded(self) -> LM:
         def once() -> LM:
@@ -172,10 +161,3 @@ class LazyLM:
                 return self._lm
 
         return await anyio.to_thread.run_sync(once) if self._lm is None else self._lm
-
-
-def _shown(name: str) -> str:
-    """The name for people: without a password that an address may carry."""
-    scheme, mark, rest = name.partition("://")
-    host, slash, path = rest.partition("/")
-    return f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{path}"

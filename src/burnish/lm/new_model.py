@@ -14,10 +14,11 @@ from msgspec import Meta
 from burnish.arguments import refused
 from burnish.boundary import Settings, public
 from burnish.errors import UserError
+from burnish.lm.base import JsonObject
 from burnish.lm.embedded import make_once
 from burnish.lm.weights import llama_config, read_json, write_json
 from burnish.models import quiet_transformers
-from burnish.models.blocks.topology import ALIASES, TOPOLOGIES, DepthScale, Topology
+from burnish.models.blocks.topology import DepthScale, Topology
 from burnish.seeds import digest
 
 CHAT_TEMPLATE = (
@@ -155,9 +156,6 @@ class NewModel(Settings, frozen=True, kw_only=True):
             raise refused("width", self.width, need)
         if self.kv_heads and self.heads % self.kv_heads:
             raise refused("kv_heads", self.kv_heads, f"a divisor of heads = {self.heads}, or 0")
-        known = (LLAMA, *TOPOLOGIES, *ALIASES)
-        if self.topology not in known:
-            raise refused("topology", self.topology, ", ".join(known))
         if self.topology != LLAMA:
             self.streams()
         elif self.normalized_input is not None or self.depth_scale:
@@ -204,20 +202,7 @@ def new_model_folder(sizes: NewModel, seed: int) -> Path:
         write_json(file, {**read_json(file), "model_max_length": sizes.context})
         inner = sizes.inner or ROUND * -(-8 * sizes.width // (3 * ROUND))
         if sizes.topology == LLAMA:
-            write_llama(
-                folder,
-                seed=seed,
-                layers=sizes.layers,
-                hidden_size=sizes.width,
-                intermediate_size=inner,
-                heads=sizes.heads,
-                kv_heads=sizes.kv_heads or sizes.heads,
-                context=sizes.context,
-                tied=sizes.tied,
-                rope_theta=sizes.rope_theta,
-                std=sizes.first_std,
-                scales_outputs=True,
-            )
+            write_llama(folder, seed, _shape(sizes, inner), scales_outputs=True)
         else:
             _write_own(folder, sizes, inner, seed)
         # An answer ends with its own token or with that between documents.
@@ -230,21 +215,23 @@ def new_model_folder(sizes: NewModel, seed: int) -> Path:
     return make_once(f"new-{name}", build)
 
 
+def _shape(sizes: NewModel, inner: int) -> JsonObject:
+    """The sizes as a `config.json` names them."""
+    return {
+        "hidden_size": sizes.width,
+        "intermediate_size": inner,
+        "num_hidden_layers": sizes.layers,
+        "num_attention_heads": sizes.heads,
+        "num_key_value_heads": sizes.kv_heads or sizes.heads,
+        "max_position_embeddings": sizes.context,
+        "rope_theta": sizes.rope_theta,
+        "initializer_range": sizes.first_std,
+        "tie_word_embeddings": sizes.tied,
+    }
+
+
 def write_llama(
-    folder: Path,
-    *,
-    seed: int,
-    layers: int,
-    hidden_size: int,
-    intermediate_size: int,
-    heads: int,
-    kv_heads: int,
-    context: int = 1024,
-    tied: bool = True,
-    rope_theta: float = 10_000.0,
-    std: float = 0.02,
-    dtype: str = "float32",
-    scales_outputs: bool = False,
+    folder: Path, seed: int, shape: JsonObject, *, scales_outputs: bool = False
 ) -> Path:
     """Write config and random weights beside the tokenizer that lies in `folder`.
 
@@ -257,30 +244,14 @@ def write_llama(
     from burnish.lm.weights import WEIGHTS, write_weights
 
     ids = _special_ids(folder)
-    config = llama_config(
-        **ids,
-        dtype=dtype,
-        hidden_size=hidden_size,
-        initializer_range=std,
-        intermediate_size=intermediate_size,
-        max_position_embeddings=context,
-        num_attention_heads=heads,
-        num_hidden_layers=layers,
-        num_key_value_heads=kv_heads,
-        rms_norm_eps=1e-5,
-        rope_theta=rope_theta,
-        tie_word_embeddings=tied,
-    )
+    config = llama_config(**ids, rms_norm_eps=1e-5, **shape)
     decoder = Decoder(read_architecture(config))
-    init_weights(decoder, seed, std=std)
-    if scales_outputs:
-        with torch.no_grad():
-            for name, parameter in decoder.named_parameters():
-                if name.endswith(("o_proj.weight", "down_proj.weight")):
-                    parameter.div_((2 * layers) ** 0.5)
-    weights = {k: v.to(getattr(torch, dtype)) for k, v in decoder.weights_to_save().items()}
+    init_weights(decoder, seed, std=shape["initializer_range"])
     with torch.no_grad():
-        write_weights(folder / WEIGHTS, weights)
+        for name, parameter in decoder.named_parameters():
+            if scales_outputs and name.endswith(("o_proj.weight", "down_proj.weight")):
+                parameter.div_((2 * shape["num_hidden_layers"]) ** 0.5)
+        write_weights(folder / WEIGHTS, decoder.weights_to_save())
     write_json(folder / "config.json", config)
     named = ("bos_token_id", "eos_token_id", "pad_token_id")
     write_json(folder / "generation_config.json", {name: ids[name] for name in named})
@@ -296,23 +267,15 @@ def _write_own(folder: Path, sizes: NewModel, inner: int, seed: int) -> None:
         new_siamese(
             folder,
             seed=seed % 2**31,
-            hidden_size=sizes.width,
-            intermediate_size=inner,
-            num_hidden_layers=sizes.layers,
-            num_attention_heads=sizes.heads,
-            num_key_value_heads=sizes.kv_heads or sizes.heads,
-            max_position_embeddings=sizes.context,
-            rope_theta=sizes.rope_theta,
             norm_topology=streams.kind,
             normalized_input=streams.normalized_input,
             depth_scale=streams.depth_scale,
-            initializer_range=sizes.first_std,
-            tie_word_embeddings=sizes.tied,
+            **_shape(sizes, inner),
             **_special_ids(folder),
         )
 
 
-def _special_ids(folder: Path) -> dict[str, Any]:
+def _special_ids(folder: Path) -> JsonObject:
     """Ids of special tokens and the size of the vocabulary, by the tokenizer in the folder."""
     from burnish.lm.tokenizer import Tokenizer
 
@@ -329,31 +292,13 @@ def _special_ids(folder: Path) -> dict[str, Any]:
     }
 
 
-def tiny_model(
-    folder: str | Path,
-    *,
-    seed: int = 0,
-    layers: int = 2,
-    hidden_size: int = 64,
-    intermediate_size: int = 192,
-    heads: int = 4,
-    kv_heads: int = 2,
-    dtype: str = "float32",
-) -> Path:
+def tiny_model(folder: str | Path, *, seed: int = 0, layers: int = 2) -> Path:
     """Write the folder and return it: 115,264 weights as it comes, the same for the same seed."""
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     write_byte_tokenizer(target)
-    return write_llama(
-        target,
-        seed=seed,
-        layers=layers,
-        hidden_size=hidden_size,
-        intermediate_size=intermediate_size,
-        heads=heads,
-        kv_heads=kv_heads,
-        dtype=dtype,
-    )
+    sizes = NewModel(layers=layers, width=64, heads=4, kv_heads=2, std=0.02)
+    return write_llama(target, seed, _shape(sizes, 192))
 
 
 def cached_tiny_model() -> Path:

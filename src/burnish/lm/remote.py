@@ -21,7 +21,7 @@ import msgspec
 from burnish.arguments import as_word
 from burnish.errors import ModelError, UserError
 from burnish.lm import wire
-from burnish.lm.base import Completion, Prompt, Sampling, within_row
+from burnish.lm.base import Completion, JsonObject, Prompt, Sampling, within_row
 from burnish.lm.capabilities import Capabilities
 from burnish.lm.http import OpenAILM
 from burnish.lm.jobs import Answer, Job
@@ -193,12 +193,9 @@ class RemoteSampler(OpenAILM):
         found = said.get("weights_checksum")
         if found is None:
             file = self.folder / WEIGHTS
-            try:
-                found = await anyio.to_thread.run_sync(
-                    lambda: weights_checksum(read_weights(file).items())
-                )
-            except UserError as error:
-                raise OtherWeights(f"{file} cannot be read again: {error}") from error
+            found = await anyio.to_thread.run_sync(
+                lambda: weights_checksum(read_weights(file).items())
+            )
         if found != sent or named != str(version):
             raise OtherWeights(
                 f"{self!r} says that its weights are of version {named[:40]} and has checksum "
@@ -206,14 +203,12 @@ class RemoteSampler(OpenAILM):
                 f"another run update this server, or write into {self.folder}?"
             )
 
-    async def _control(
-        self, method: str, path: str, body: dict[str, Any] | None = None
-    ) -> dict[str, Any]:
+    async def _control(self, method: str, path: str, body: JsonObject | None = None) -> JsonObject:
         """One request beside the OpenAI routes, with the pool's deadline and retries."""
         content = None if body is None else msgspec.json.encode(body)
 
-        async def request(job: Job) -> Answer[dict[str, Any]]:
+        async def request(job: Job) -> Answer[JsonObject]:
             data = await self._send(method, path, content, root=True)
-            return Answer(wire.decode(data or b"{}", dict[str, Any], path, secret=self._key))
+            return Answer(wire.decode(data or b"{}", JsonObject, path, secret=self._key))
 
         return await self.pool.call(self._job(path), request)

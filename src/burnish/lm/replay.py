@@ -8,17 +8,17 @@ from copy import copy
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from burnish.errors import ModelError, UserError, did_you_mean
-from burnish.lm.base import LM, Completion, Prompt, Sampling, Scores
+from burnish.lm.base import LM, Completion, Messages, Prompt, Sampling, Scores, TokenIds
 from burnish.lm.call_log import Call, CallLog, asked_sample, asked_score, read_calls
 from burnish.lm.failures import failure_of
 from burnish.records import Finish, Message
 from burnish.seeds import digest
 from burnish.texts import before_stop
 
-Script = Mapping[str, str] | Sequence[str] | Callable[[Sequence[Message], int], str]
+Script = Mapping[str, str] | Sequence[str] | Callable[[Messages, int], str]
 
 
 class Asked(NamedTuple):
@@ -33,8 +33,6 @@ class ScriptedLM:
     """The `LM` protocol from a dict, a list or a function; `calls` records what was asked."""
 
     def __init__(self, script: Script, *, name: str = "scripted", tokenizer: Any = None) -> None:
-        if isinstance(script, str):
-            raise UserError("the script is one text; expected a dict, a list or a function")
         self._script = script
         self.name = name
         self.tokenizer = tokenizer
@@ -49,15 +47,13 @@ class ScriptedLM:
         self.calls.append(Asked(prompt, sampling, texts))
         return [self._completion(text, prompt, sampling) for text in texts]
 
-    async def score(
-        self, prompt_ids: Sequence[int], response_ids: Sequence[int], *, top_k: int = 0
-    ) -> Scores:
+    async def score(self, prompt_ids: TokenIds, response_ids: TokenIds) -> Scores:
         """A script has no distribution over other answers, so this always raises."""
         raise ModelError(
             f"'{self.name}' is a scripted model and cannot score; use an in-process model"
         )
 
-    def _line(self, messages: Sequence[Message], index: int) -> str:
+    def _line(self, messages: Messages, index: int) -> str:
         if callable(self._script):
             return self._script(messages, index)
         if isinstance(self._script, Mapping):
@@ -73,7 +69,7 @@ class ScriptedLM:
         self._used += 1
         return self._script[self._used - 1]
 
-    def _messages(self, prompt: Prompt) -> Sequence[Message]:
+    def _messages(self, prompt: Prompt) -> Messages:
         messages = [item for item in prompt if isinstance(item, Message)]
         if messages:
             return messages
@@ -111,10 +107,8 @@ class NotRecorded(ModelError):
 class RecordingLM:
     """Any model, with every answer also written to a log."""
 
-    def __init__(self, lm: LM, path: str | Path, *, reuse: bool = False) -> None:
-        """`reuse`: what the log holds is not asked again."""
-        self._lm, self._reuse = lm, reuse
-        self.log = CallLog(path)
+    def __init__(self, lm: LM, path: str | Path) -> None:
+        self._lm, self.log = lm, CallLog(path)
 
     @property
     def name(self) -> str:
@@ -131,20 +125,13 @@ class RecordingLM:
 
     async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
         asked = asked_sample(self.name, prompt, sampling, self.identity)
-        if self._reuse and (known := self.log.find(asked)) is not None:
-            return list(known.completions)
         completions = await self._lm.sample(prompt, sampling)
         self.log.append(replace(asked, completions=tuple(completions)))
         return completions
 
-    async def score(
-        self, prompt_ids: Sequence[int], response_ids: Sequence[int], *, top_k: int = 0
-    ) -> Scores:
-        asked = asked_score(self.name, prompt_ids, response_ids, top_k, self.identity)
-        known = self.log.find(asked) if self._reuse else None
-        if known is not None and known.scores is not None:
-            return known.scores
-        scores = await self._lm.score(prompt_ids, response_ids, top_k=top_k)
+    async def score(self, prompt_ids: TokenIds, response_ids: TokenIds) -> Scores:
+        asked = asked_score(self.name, prompt_ids, response_ids, self.identity)
+        scores = await self._lm.score(prompt_ids, response_ids)
         self.log.append(replace(asked, scores=scores))
         return scores
 
@@ -171,15 +158,11 @@ class ReplayLM:
         self.path, self.identity, self.by_words = Path(path).expanduser(), identity, by_words
         calls = read_calls(self.path)
         models = sorted({call.model for call in calls})
-        if model is None and len(models) != 1:
+        self.name = models[0] if model is None and len(models) == 1 else model or ""
+        if self.name not in models:
             held = ", ".join(models) or "nothing: the log is empty; record a model first"
-            raise UserError(f"{self.path}: the log holds {held}; choose one with model=")
-        if model is not None and model not in models:
-            raise UserError(
-                f"{self.path}: no model '{model}' in it, only {', '.join(models)}."
-                f"{did_you_mean(model, models)}"
-            )
-        self.name = model or models[0]
+            hint = did_you_mean(self.name, models)
+            raise UserError(f"{self.path}: the log holds {held}; choose one with model=.{hint}")
         self._vote = 0
         self._by_key: dict[str, Call] = {}
         self._by_words: dict[str, dict[int, Call]] = {}
@@ -205,12 +188,9 @@ class ReplayLM:
             raise failure_of(found.status, f"recorded: {found.reason}")
         return list(found.completions)
 
-    async def score(
-        self, prompt_ids: Sequence[int], response_ids: Sequence[int], *, top_k: int = 0
-    ) -> Scores:
-        found = self._find(asked_score(self.name, prompt_ids, response_ids, top_k, "")).scores
-        if found is None:
-            raise ModelError(f"{self.path}: a recorded score has no log-probs; record it again")
+    async def score(self, prompt_ids: TokenIds, response_ids: TokenIds) -> Scores:
+        found = self._find(asked_score(self.name, prompt_ids, response_ids)).scores
+        assert found is not None
         return found
 
     def _find(self, asked: Call) -> Call:
@@ -231,10 +211,9 @@ class ReplayLM:
         is_score, text = asked.sampling is None, asked.prompt_text
         calls = [call for call in self._by_key.values() if (call.sampling is None) == is_score]
         start = f"no recorded {'score' if is_score else 'sample'} for the prompt {text[:80]!r}"
-        for call in calls:
-            if call.prompt_text == text:
-                return f"{start} with these settings; recorded: {_difference(call, asked)}"
         prompts = [call.prompt_text for call in calls]
+        if text in prompts:
+            return f"{start} with {asked.sampling or 'this response'}; ask as it was recorded"
         near = difflib.get_close_matches(text, prompts, n=1, cutoff=0.0)
         if not near:
             return f"{start}; the log has none at all of model '{asked.model}'"
@@ -248,13 +227,5 @@ def _keep(calls: dict[Any, Call], key: object, call: Call) -> None:
         calls[key] = call
 
 
-def _words(messages: Sequence[Message]) -> str:
+def _words(messages: Messages) -> str:
     return digest(*(part for m in messages for part in (m.role, m.text)))
-
-
-def _difference(call: Call, asked: Call) -> str:
-    """The settings in which two calls with the same prompt differ, as the log has them."""
-    if call.sampling is None or asked.sampling is None:
-        return f"top_k={call.top_k}, {len(call.response_ids)} response tokens"
-    ours, theirs = asdict(asked.sampling), asdict(call.sampling)
-    return ", ".join(f"{k}={theirs[k]!r}" for k in theirs if theirs[k] != ours[k])

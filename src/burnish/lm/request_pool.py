@@ -8,9 +8,10 @@ becomes a status of this job alone. Any other exception is a bug and ends the ru
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from typing import Any, NamedTuple, TypeVar
+from functools import cached_property
+from typing import NamedTuple, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
@@ -24,13 +25,10 @@ from burnish.lm.jobs import (
     EndpointLimiter,
     Job,
     Limits,
-    Outcome,
     RetryBudget,
     Totals,
     backoff_s,
-    check_jobs,
 )
-from burnish.records import Status
 from burnish.seeds import Seeds
 
 T = TypeVar("T")
@@ -56,70 +54,43 @@ class RequestPool:
         self,
         limits: Limits | None = None,
         *,
-        endpoints: Mapping[str, Limits] | None = None,
         seed: int = 0,
         clock: Clock | None = None,
     ) -> None:
         self.limits = limits or Limits()
         self.totals = Totals()
-        self._endpoints = dict(endpoints or {})
         self._seeds = Seeds(seed)
         self._clock = clock or Clock()
         self._budget = RetryBudget(self.limits.retry_share, self.limits.retry_floor)
-        self._limiters: dict[str, EndpointLimiter] = {}
-        self._waits: dict[int, Call] = {}
-
-    async def run(self, jobs: Sequence[Job], worker: Worker[T]) -> list[Outcome[T]]:
-        """Do all jobs and return their outcomes in the jobs' order."""
-        check_jobs(jobs, self._endpoints, self.limits)
-        outcomes: dict[str, Outcome[T]] = {}
-        calls = [Call(job, self._clock.now()) for job in jobs]
-
-        async def pull(queue: Iterator[Call]) -> None:
-            for call in queue:
-                status, said, answer = Status.OK, "", None
-                try:
-                    answer = await self._work(call, worker)
-                except EXPECTED as error:
-                    status, said = classify(error).status, str(error)
-                outcomes[call.job.id] = call.outcome(self._clock.now(), status, said, answer)
-
-        with self._clock.limit(self.limits.batch_deadline_s), unwrapped_errors():
-            async with anyio.create_task_group() as group:
-                # Apart, so that a slow endpoint does not hold up another.
-                for endpoint in dict.fromkeys(job.endpoint for job in jobs):
-                    queue = [call for call in calls if call.job.endpoint == endpoint]
-                    shared, limits = iter(queue), self._limiter(endpoint).limits
-                    for _ in range(min(limits.concurrency, len(queue))):
-                        group.start_soon(pull, shared)
-        for call in calls:
-            if call.job.id not in outcomes:
-                outcomes[call.job.id] = self._too_late(call)
-        return [outcomes[job.id] for job in jobs]
 
     async def call(self, job: Job, worker: Worker[T]) -> T:
-        """Do one job under the same limits; raises what finally went wrong."""
-        check_jobs([job], self._endpoints, self.limits)
+        """Do one job under the limits; raises what finally went wrong."""
+        most = self.limits.tokens_per_minute
+        if most is not None and job.tokens > most:
+            raise UserError(
+                f"job '{job.id}': {job.tokens} tokens never fit tokens_per_minute={most:g}; raise it"
+            )
         call = Call(job, self._clock.now())
         with unwrapped_errors(), self._clock.limit(self.limits.batch_deadline_s):
             return (await self._work(call, worker)).value
-        raise TimedOut(self._too_late(call).error)
+        self.totals.failed += 1
+        raise TimedOut(
+            f"{job.id}: batch deadline of {self.limits.batch_deadline_s:g} s (batch_deadline_s) "
+            f"passed while {call.label}{call.last_failure}"
+        )
 
-    def waiting(self) -> list[str]:
-        """What every unfinished job waits for right now, longest first: for a watchdog."""
-        now = self._clock.now()
-        calls = sorted(self._waits.values(), key=lambda call: call.since)
-        return [f"{call.job.id}: {call.label} ({now - call.since:.1f} s)" for call in calls]
+    @cached_property
+    def _limiter(self) -> EndpointLimiter:
+        return EndpointLimiter(self.limits, self._clock)
 
     async def _work(self, call: Call, worker: Worker[T]) -> Answer[T]:
-        limiter = self._limiter(call.job.endpoint)
+        limiter = self._limiter
         outer = _outer.get(_Outer())
         if id(limiter) in outer.limiters:
             raise UserError(
-                f"job '{call.job.id}' calls its own pool (endpoint '{call.job.endpoint}'): with "
-                "every slot held by a caller none would be left; use a second RequestPool inside"
+                f"job '{call.job.id}' calls its own pool: with every slot held by a caller none would "
+                "be left; use a second RequestPool inside"
             )
-        self._waits[id(call)] = call
         try:
             async with limiter.slot(call):
                 await limiter.turn(call)
@@ -141,8 +112,6 @@ class RequestPool:
             if isinstance(error, CallFailed):
                 error.attempts = call.attempts
             raise
-        finally:
-            del self._waits[id(call)]
 
     async def _attempts(
         self, call: Call, worker: Worker[T], limiter: EndpointLimiter, outer: _Outer
@@ -158,7 +127,7 @@ class RequestPool:
                     wait_s = self._wait_before_retry(call, error, limiter, outer)
                     call.failed_with = error
                     logger.info("job %s: %s; next try in %.2f s", call.job.id, error, wait_s)
-                    call.wait_for(f"backing off after attempt {call.attempts}", self._clock.now())
+                    call.label = f"backing off after attempt {call.attempts}"
                     await self._clock.sleep(wait_s)
                     await limiter.turn(call)
         finally:
@@ -240,7 +209,7 @@ class RequestPool:
     async def _attempt(self, call: Call, worker: Worker[T], limiter: EndpointLimiter) -> Answer[T]:
         call.attempts += 1
         self.totals.attempts += 1
-        call.wait_for(f"running attempt {call.attempts}", self._clock.now())
+        call.label = f"running attempt {call.attempts}"
         place = call.place
         with self._clock.limit(limiter.limits.attempt_s):
             answer = await worker(call.job)
@@ -250,18 +219,3 @@ class RequestPool:
         raise TimedOut(
             f"{call.job.id}: no answer within {limiter.limits.attempt_s:g} s (attempt_s)"
         )
-
-    def _too_late(self, call: Call) -> Outcome[Any]:
-        self.totals.failed += 1
-        error = (
-            f"{call.job.id}: batch deadline of {self.limits.batch_deadline_s:g} s "
-            f"(batch_deadline_s) passed while {call.label}{call.last_failure}"
-        )
-        return call.outcome(self._clock.now(), Status.TIMEOUT, error)
-
-    def _limiter(self, endpoint: str) -> EndpointLimiter:
-        if endpoint not in self._limiters:
-            self._limiters[endpoint] = EndpointLimiter(
-                endpoint, self._endpoints.get(endpoint, self.limits), self._clock
-            )
-        return self._limiters[endpoint]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from burnish.errors import UserError
-from burnish.lm.base import MediaIds, media_of
+from burnish.lm.base import JsonObject, MediaIds, Messages, TokenIds, media_of
 from burnish.lm.hardware import is_device_full
-from burnish.lm.model_input import ModelInput
+from burnish.lm.model_input import ModelInput, passes
 from burnish.lm.tokenizer import Tokenizer
 from burnish.lm.weights import read_json, write_json
 from burnish.records import Message, Span
@@ -71,7 +71,7 @@ def score_weight(folder: Path, weights: Mapping[str, Tensor]) -> Tensor:
     return found
 
 
-def as_classifier(tokenizer: Tokenizer, config: dict[str, Any]) -> dict[str, Any]:
+def as_classifier(tokenizer: Tokenizer, config: JsonObject) -> JsonObject:
     """The config under which transformers loads the model with its head."""
     config = {name: value for name, value in config.items() if name != "num_labels"}
     family = str((config.get("architectures") or ["Model"])[0])
@@ -98,7 +98,7 @@ def classifier_weights(
 # --- what is scored
 
 
-def scored_ids(tokenizer: Tokenizer, messages: Sequence[Message]) -> tuple[int, ...]:
+def scored_ids(tokenizer: Tokenizer, messages: Messages) -> tuple[int, ...]:
     """A whole conversation as the ids that a reward model reads.
 
     The chat template's own text, as everyone's reward models get it. Without a template the text
@@ -159,7 +159,7 @@ class StepRow(NamedTuple):
 
 
 def step_row(
-    tokenizer: Tokenizer, messages: Sequence[Message], steps: Sequence[str], separator: str
+    tokenizer: Tokenizer, messages: Messages, steps: Sequence[str], separator: str
 ) -> StepRow:
     """The row of one solution; the text of control tokens in a step is plain text."""
     answer: list[int] = []
@@ -175,7 +175,7 @@ ROW_TOKENS = 8192
 
 
 @torch.no_grad()
-def score_rows(loaded: LoadedModel, rows: Sequence[Sequence[int]], tokens: int = 0) -> list[float]:
+def score_rows(loaded: LoadedModel, rows: Sequence[TokenIds], tokens: int = 0) -> list[float]:
     """Scores of token rows, in their order; rows of similar length share a pass.
 
     `tokens` bounds one pass, 0 for what the device likes; a full GPU halves it.
@@ -187,8 +187,8 @@ def score_rows(loaded: LoadedModel, rows: Sequence[Sequence[int]], tokens: int =
 @torch.no_grad()
 def score_places(
     loaded: LoadedModel,
-    rows: Sequence[Sequence[int]],
-    places: Sequence[Sequence[int]],
+    rows: Sequence[TokenIds],
+    places: Sequence[TokenIds],
     tokens: int = 0,
 ) -> list[list[float]]:
     """Scores at some places of each row, in their order."""
@@ -198,13 +198,13 @@ def score_places(
 
 
 @torch.no_grad()
-def hidden_rows(loaded: LoadedModel, rows: Sequence[Sequence[int]], tokens: int = 0) -> Tensor:
+def hidden_rows(loaded: LoadedModel, rows: Sequence[TokenIds], tokens: int = 0) -> Tensor:
     """The hidden state at the last token of each row, (N, D), in their order."""
     return _hidden_places(loaded, rows, [[len(row) - 1] for row in rows], tokens)
 
 
 def _hidden_places(
-    loaded: LoadedModel, rows: Sequence[Sequence[int]], places: Sequence[Sequence[int]], tokens: int
+    loaded: LoadedModel, rows: Sequence[TokenIds], places: Sequence[TokenIds], tokens: int
 ) -> Tensor:
     size = tokens or (ROW_TOKENS if loaded.device.type == "cpu" else 8 * ROW_TOKENS)
     while True:
@@ -219,12 +219,13 @@ def _hidden_places(
 
 
 def _in_passes(
-    loaded: LoadedModel, rows: Sequence[Sequence[int]], places: Sequence[Sequence[int]], size: int
+    loaded: LoadedModel, rows: Sequence[TokenIds], places: Sequence[TokenIds], size: int
 ) -> Tensor:
-    order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
+    order: list[int] = []
     pad, device = padding_token(loaded.tokenizer), loaded.device
     found: list[Tensor] = []
-    for part in _within(order, rows, size):
+    for part in passes(range(len(rows)), size, lambda i: len(rows[i])):
+        order += part
         width = len(rows[part[0]])
         ids_RS = torch.tensor([[*rows[i], *[pad] * (width - len(rows[i]))] for i in part])
         length_R = torch.tensor([len(rows[i]) for i in part], device=device)
@@ -243,17 +244,3 @@ def _in_passes(
     starts = dict(zip(order, accumulate((len(places[i]) for i in order), initial=0), strict=False))
     back = [starts[i] + k for i in range(len(rows)) for k in range(len(places[i]))]
     return torch.cat(found).index_select(0, torch.tensor(back, dtype=torch.int64, device=device))
-
-
-def _within(
-    order: Iterable[int], rows: Sequence[Sequence[int]], tokens: int
-) -> Iterable[list[int]]:
-    """Longest rows first; rows x longest stays within the tokens."""
-    part: list[int] = []
-    for i in order:
-        if part and (len(part) + 1) * len(rows[part[0]]) > tokens:
-            yield part
-            part = []
-        part.append(i)
-    if part:
-        yield part

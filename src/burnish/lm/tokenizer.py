@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import tokenizers
 
 from burnish.errors import MediaError, UserError, first_line
-from burnish.lm.base import ids_of, media_of
+from burnish.lm.base import Messages, ids_of
 from burnish.lm.chat_template import MEND, ChatTemplate
 from burnish.lm.control_tokens import (
     ControlTokens,
@@ -32,7 +32,6 @@ from burnish.lm.control_tokens import (
     marked,
     parts_of,
 )
-from burnish.lm.model_input import ModelInput
 from burnish.lm.weights import EndTokens, ModelConfig, TokenizerSettings, read_file, read_text
 from burnish.records import Author, ImagePart, Message, Span, TextPart
 
@@ -179,29 +178,25 @@ class Tokenizer:
         text: str = self.backend.decode(list(ids), skip_special_tokens=skip_special)
         return text
 
-    def render_text(
-        self, messages: Sequence[Message], *, add_generation_prompt: bool = True
-    ) -> str:
+    def render_text(self, messages: Messages, *, add_generation_prompt: bool = True) -> str:
         """A conversation as the text that the model is shown."""
         self.check_media(messages)
         if self.template is None:
             return "\n\n".join(map(self._plain, messages))
         return self.template.render(messages, add_generation_prompt=add_generation_prompt)
 
-    def render(
-        self, messages: Sequence[Message], *, add_generation_prompt: bool = True
-    ) -> list[int]:
+    def render(self, messages: Messages, *, add_generation_prompt: bool = True) -> list[int]:
         """A conversation as ids; with the generation prompt, the model answers next."""
         return list(self._rendered(messages, add_generation_prompt).ids)
 
     def prompt_ids(
-        self, messages: Sequence[Message], *, add_generation_prompt: bool = True
+        self, messages: Messages, *, add_generation_prompt: bool = True
     ) -> tuple[int, ...]:
         """`render` with the media that its placeholder tokens stand for: what a model is given."""
         return ids_of(self._rendered(messages, add_generation_prompt).spans)
 
     def render_spans(
-        self, messages: Sequence[Message], *, add_generation_prompt: bool = True
+        self, messages: Messages, *, add_generation_prompt: bool = True
     ) -> tuple[Span, ...]:
         """`render`, cut into spans by author; the spans joined are exactly `render`'s ids.
 
@@ -211,9 +206,7 @@ class Tokenizer:
         """
         return self._rendered(messages, add_generation_prompt).spans
 
-    def after_reply(
-        self, history: Sequence[Message], new: Sequence[Message]
-    ) -> tuple[Span, ...] | None:
+    def after_reply(self, history: Messages, new: Messages) -> tuple[Span, ...] | None:
         """What the template writes behind the last message of `history` when `new` is added.
 
         It begins with the token that ends a reply. Such a token parts a text, so that what follows
@@ -242,22 +235,12 @@ class Tokenizer:
             return None
         return cut(Encoded(encoding.ids, _places(encoding)), authors).spans
 
-    def prefetch(self, conversations: Iterable[Sequence[Message]]) -> None:
+    def prefetch(self, conversations: Iterable[Messages]) -> None:
         """Have coming images and sounds processed by threads, in their order; text has none."""
         if self.media is not None:
             self.media.prefetch(p for talk in conversations for m in talk for p in m.media)
 
-    def process(self, messages: Sequence[Message]) -> ModelInput:
-        """A conversation as one row for the model."""
-        import torch
-
-        ids = self.prompt_ids(messages)
-        media = media_of(ids)
-        ids_1S = torch.tensor([ids])
-        positions_1S = torch.arange(ids_1S.shape[1]).unsqueeze(0)
-        return ModelInput(ids_1S, positions_1S, media=(media,) if media else None)
-
-    def behind(self, messages: Sequence[Message], text: str) -> Continuation:
+    def behind(self, messages: Messages, text: str) -> Continuation:
         """A text from data as the answer to a conversation, ready to be encoded behind it."""
         conversation = tuple(messages)
         self.check_media(conversation)
@@ -305,14 +288,14 @@ class Tokenizer:
                 chosen |= {text for text in others if text in asked} | set(first[:1])
         return ControlTokens(self.backend, sorted(chosen), source)
 
-    def _rendered(self, messages: Sequence[Message], add_generation_prompt: bool) -> Rendered:
+    def _rendered(self, messages: Messages, add_generation_prompt: bool) -> Rendered:
         conversation = tuple(messages)
         size = sum(len(message.text) for message in conversation)
         if self._is_repeatable(conversation) and size <= REMEMBERED_CHARACTERS:
             return self._remembered(conversation, add_generation_prompt)
         return self._render(conversation, add_generation_prompt)
 
-    def _is_repeatable(self, messages: Sequence[Message]) -> bool:
+    def _is_repeatable(self, messages: Messages) -> bool:
         """Whether equal messages give equal tokens each time, and can be looked up by value."""
         varies = self.template is not None and self.template.varies
         return not varies and not any(message.tool_calls for message in messages)
@@ -331,9 +314,7 @@ class Tokenizer:
             return self._guarded(messages, add_generation_prompt)
         return self._cut(Encoded(encoding.ids, _places(encoding)), authors, messages)
 
-    def _writes_more(
-        self, text: str, messages: Sequence[Message], add_generation_prompt: bool
-    ) -> bool:
+    def _writes_more(self, text: str, messages: Messages, add_generation_prompt: bool) -> bool:
         """Whether a rendering has more control tokens than the template writes around contents."""
         frame = self._framed(messages, add_generation_prompt)
         return self.control.count(text) > self.control.count(frame)
@@ -345,7 +326,7 @@ class Tokenizer:
         return self._cut(Encoded(encoded.ids, places), authors, messages)
 
     def _cut(
-        self, encoded: Encoded, authors: Sequence[Author] | None, messages: Sequence[Message]
+        self, encoded: Encoded, authors: Sequence[Author] | None, messages: Messages
     ) -> Rendered:
         media = [part for message in messages for part in message.media]
         rendered = cut(encoded, authors)
@@ -383,7 +364,7 @@ class Tokenizer:
             for part in message.content
         )
 
-    def check_media(self, messages: Sequence[Message]) -> None:
+    def check_media(self, messages: Messages) -> None:
         """Refuse a conversation with images or sounds that the model cannot read."""
         if self.media is None:
             refuse_media(messages)
@@ -398,7 +379,7 @@ class Tokenizer:
             )
 
     def _disguised(
-        self, messages: Sequence[Message], *, add_generation_prompt: bool
+        self, messages: Messages, *, add_generation_prompt: bool
     ) -> tuple[Disguised, list[Author] | None]:
         for breaks in (self.control.broken, self.control.shattered):
             broken = tuple(map(breaks, messages))
@@ -409,13 +390,13 @@ class Tokenizer:
         return self.control.disguised(text, authors), authors
 
     def _authors(
-        self, text: str, messages: Sequence[Message], add_generation_prompt: bool
+        self, text: str, messages: Messages, add_generation_prompt: bool
     ) -> list[Author] | None:
         """The author of each character; None where the template rewrites the contents."""
         parts = parts_of(text, self._framed(messages, add_generation_prompt), messages)
         return None if parts is None else authors_of(parts, 0, len(text))
 
-    def _framed(self, messages: Sequence[Message], add_generation_prompt: bool) -> str:
+    def _framed(self, messages: Messages, add_generation_prompt: bool) -> str:
         """The conversation's text with a mark in the place of each text of its contents."""
         own = marked(messages)
         frame = self._remembered_frame if self._is_repeatable(own) else self.render_text
@@ -427,7 +408,7 @@ def _places(encoding: tokenizers.Encoding) -> list[int | None]:
     return [start if end > start else None for start, end in encoding.offsets]
 
 
-def refuse_media(messages: Sequence[Message]) -> None:
+def refuse_media(messages: Messages) -> None:
     """Refuse images and sounds for a model that reads text only."""
     for number, message in enumerate(messages):
         for part in message.media:
@@ -437,7 +418,7 @@ def refuse_media(messages: Sequence[Message]) -> None:
             )
 
 
-def _check_roles(messages: Sequence[Message]) -> None:
+def _check_roles(messages: Messages) -> None:
     """A role is a word; templates write it between their markers, where more could forge them."""
     for number, message in enumerate(messages):
         if not _ROLE.fullmatch(message.role):

@@ -22,9 +22,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from burnish.errors import ModelError, UserError, first_line
-from burnish.lm.base import TooLong, media_of
+from burnish.lm.base import TokenIds, TooLong, media_of
 from burnish.lm.hardware import is_device_full
-from burnish.lm.model_input import ModelInput, Segments, media_names
+from burnish.lm.model_input import ModelInput, Segments
 from burnish.lm.pretrained import load_pretrained
 from burnish.records import MediaPart
 
@@ -107,14 +107,12 @@ class TransformersDecoder(nn.Module):
     @property
     def max_positions(self) -> int:
         """Longest sequence that the model was made for."""
-        return next((n for name in _LENGTHS if (n := _setting(self._config, name))), 2048)
+        return next(filter(None, (_setting(self._config, name) for name in _LENGTHS)), 2048)
 
     def longest_row(self, prompt_tokens: int) -> int:
         """How long a row may become that begins with so many tokens of prompt."""
-        longest = self.max_positions
-        if self._switch is None or prompt_tokens > self._switch:
-            return longest
-        return min(longest, self._switch)
+        longest, switch = self.max_positions, self._switch
+        return min(longest, switch) if switch is not None and prompt_tokens <= switch else longest
 
     @property
     def cache_bytes_per_token(self) -> int:
@@ -152,10 +150,6 @@ class TransformersDecoder(nn.Module):
 
     def media_inputs(self, ids_BS: Tensor, media: Media | None) -> dict[str, Tensor]:
         """What the model reads beside the ids: nothing, for a model of text."""
-        if media is not None and any(media):
-            raise UserError(
-                f"{type(self.model).__name__} reads text only; got {media_names(media)}"
-            )
         return {}
 
     def _by_length(
@@ -316,7 +310,7 @@ class TransformersDecoder(nn.Module):
 
     @torch.no_grad()
     def agrees(
-        self, row: Sequence[int], logprobs: Sequence[float], media: Sequence[MediaPart] = ()
+        self, row: TokenIds, logprobs: Sequence[float], media: Sequence[MediaPart] = ()
     ) -> bool:
         """Whether sampled log-probs are those that one pass over the row alone gives its last tokens.
 
@@ -350,9 +344,7 @@ class TransformersDecoder(nn.Module):
         kinds = list(Together)
         self.together = kinds[kinds.index(self.together) + 1]
 
-    def _packs_exactly(
-        self, prompt: Sequence[int], answers: Sequence[Sequence[int]], apart: Tensor
-    ) -> bool:
+    def _packs_exactly(self, prompt: TokenIds, answers: Sequence[TokenIds], apart: Tensor) -> bool:
         """Whether a mask hides one answer of two tokens from the other behind the same prompt.
 
         Recurrent and convolutional layers carry a state past any mask, and some position schemes
@@ -377,7 +369,7 @@ class TransformersDecoder(nn.Module):
         first = self._gap(together[: size + 2], apart[0])
         return max(first, self._gap(together[size + 2 :], apart[1, size:])) <= self._noise
 
-    def _trials(self) -> dict[Together, list[list[Sequence[int]]]]:
+    def _trials(self) -> dict[Together, list[list[TokenIds]]]:
         a, b, c = self.tried
         return {
             Together.ANY: [[[a, b, c, a], [a, b], [a, c, b]]],
@@ -385,7 +377,7 @@ class TransformersDecoder(nn.Module):
             Together.NONE: [[[a, b, c]]],
         }
 
-    def _gap_of_steps(self, prompts: list[Sequence[int]]) -> float:
+    def _gap_of_steps(self, prompts: list[TokenIds]) -> float:
         """How far the logits of three steps of `generate` are from those of one pass over each row."""
         from transformers import GenerationConfig
 
@@ -413,7 +405,7 @@ class TransformersDecoder(nn.Module):
             return float("inf")
         return max(gaps)
 
-    def generation_inputs(self, prompts: Sequence[Sequence[int]], pad: int) -> dict[str, Tensor]:
+    def generation_inputs(self, prompts: Sequence[TokenIds], pad: int) -> dict[str, Tensor]:
         """What `generate` reads: prompts padded on the left, and their media."""
         device = self.head_weight.device
         longest = max(map(len, prompts))

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from burnish.errors import UserError
-from burnish.lm.base import shipped_model
+from burnish.lm.base import JsonObject, shipped_model
 from burnish.seeds import digest
 
 if TYPE_CHECKING:  # a tokenizer reads its folder without torch
@@ -50,7 +50,6 @@ class ModelConfig(EndTokens):
     """What every `config.json` says; a family's sizes are `DecoderConfig`, or transformers' matter."""
 
     model_type: str = ""
-    architectures: list[str] | None = None
     dtype: str | None = None
     torch_dtype: str | None = None
 
@@ -177,7 +176,7 @@ def weights_checksum(tensors: Iterable[tuple[str, Tensor]]) -> str:
     return digest(repr(facts))
 
 
-def read_json(file: Path) -> dict[str, Any]:
+def read_json(file: Path) -> JsonObject:
     """A JSON object; empty where there is no such file."""
     if not file.is_file():
         return {}
@@ -190,14 +189,14 @@ def read_json(file: Path) -> dict[str, Any]:
     return read
 
 
-def write_json(file: Path, content: dict[str, Any]) -> None:
+def write_json(file: Path, content: JsonObject) -> None:
     """Indented, with sorted keys: equal contents give equal files."""
     file.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def llama_config(
     *, hidden_size: int, num_attention_heads: int, rope_theta: float, **others: Any
-) -> dict[str, Any]:
+) -> JsonObject:
     """The `config.json` of a Llama without biases."""
     return {
         "architectures": ["LlamaForCausalLM"],

@@ -16,16 +16,14 @@ from msgspec import Meta, Struct
 
 from burnish.boundary import Count, Settings
 from burnish.errors import UserError
-from burnish.lm.base import Completion, Prompt, Sampling, TooMuchMedia
+from burnish.lm.base import Completion, JsonObject, Prompt, Sampling, TooMuchMedia, chat_message
 from burnish.lm.failures import (
     BadReply,
     CallFailed,
     ForeignReply,
-    RateLimited,
     Refused,
-    Rejected,
-    ServerFailed,
     WrongModel,
+    failure_of_code,
 )
 from burnish.records import AudioPart, Content, Finish, ImagePart, Message, TextPart
 from burnish.texts import before_stop
@@ -42,16 +40,11 @@ class MediaLimits(Settings, frozen=True, kw_only=True):
     """Of the files; the request's text is a third larger."""
 
 
-def message_body(message: Message, blobs: Blobs | None) -> dict[str, Any]:
+def message_body(message: Message, blobs: Blobs | None) -> JsonObject:
     """A message as a chat request holds it; images and sounds are read from `blobs`."""
     content = message.content
     shown = content if isinstance(content, str) else [_part(part, blobs) for part in content]
-    body: dict[str, Any] = {"role": message.role, "content": shown}
-    if message.name is not None:
-        body["name"] = message.name
-    if message.tool_calls:
-        body["tool_calls"] = list(message.tool_calls)
-    return body
+    return chat_message(message, shown)
 
 
 def check_media(messages: Sequence[Message], blobs: Blobs | None, limits: MediaLimits) -> None:
@@ -70,13 +63,10 @@ def check_media(messages: Sequence[Message], blobs: Blobs | None, limits: MediaL
 AUDIO_FORMATS = {"audio/wav": "wav", "audio/mpeg": "mp3", "audio/flac": "flac", "audio/ogg": "ogg"}
 
 
-def _part(part: TextPart | ImagePart | AudioPart, blobs: Blobs | None) -> dict[str, Any]:
+def _part(part: TextPart | ImagePart | AudioPart, blobs: Blobs | None) -> JsonObject:
     if isinstance(part, TextPart):
         return {"type": "text", "text": part.text}
-    if blobs is None:
-        raise UserError(
-            f"a message holds {part.media_type} {part.sha256[:12]}; pass blobs=, which hold its bytes"
-        )
+    assert blobs is not None, "a prompt with media is sent with the blobs that hold their bytes"
     data = base64.b64encode(blobs.read(part)).decode()
     if isinstance(part, ImagePart):
         return {"type": "image_url", "image_url": {"url": f"data:{part.media_type};base64,{data}"}}
@@ -246,9 +236,9 @@ def counted(usage: Any) -> Usage:
     prompt = _count(given.get("prompt_tokens"))
     written = _count(given.get("completion_tokens"))
     total = _count(given.get("total_tokens"))
-    if prompt:
-        return Usage(prompt, max(written, total - prompt))
-    return Usage(max(0, total - written), written) if written else Usage(0, total)
+    if not prompt and written:
+        return Usage(max(0, total - written), written)
+    return Usage(prompt, max(written, total - prompt))
 
 
 def usage_in(data: bytes) -> Usage:
@@ -300,12 +290,12 @@ def request_body(
     logprobs: bool,
     token_ids: bool,
     blobs: Blobs | None = None,
-    schema: dict[str, Any] | None = None,
+    schema: JsonObject | None = None,
     media: MediaLimits = MediaLimits(),  # noqa: B008
-) -> dict[str, Any]:
+) -> JsonObject:
     """The JSON of one request. A setting at its default is left out: strict servers refuse
     fields they do not know, and an absent field means the same."""
-    body: dict[str, Any] = {
+    body: JsonObject = {
         "model": model,
         "max_tokens": sampling.max_tokens,
         "temperature": sampling.temperature,
@@ -400,7 +390,7 @@ def completions_of(
     if [choice.index for choice in choices] != list(range(asked.n)):
         raise BadReply(
             f"{where}: asked for n={asked.n} choices, got {len(choices)} with index "
-            f"{[choice.index for choice in choices][:8]}; a server without n: run probe() first"
+            f"{[choice.index for choice in choices][:8]}; for a server without n give capabilities=Capabilities(n=False)"
         )
     if all(_is_refused(choice) for choice in choices):
         said = choices[0].message.refusal if choices[0].message else None
@@ -411,22 +401,19 @@ def completions_of(
 
 def text_of(reply: Reply) -> str:
     """Everything that the reply's choices say."""
-    messages = [choice.message for choice in reply.choices if choice.message is not None]
+    messages = [choice.message or ReplyMessage() for choice in reply.choices]
     parts = [choice.text for choice in reply.choices]
     parts += [said for message in messages for said in (message.content, message.refusal)]
-    return "".join(part for part in parts if part)
+    return "".join(filter(None, parts))
 
 
 def with_usage(completions: list[Completion], usage: Usage, cost_usd: float) -> list[Completion]:
     """The completions with what the server counted."""
     each, rest = divmod(usage.completion_tokens, len(completions))
+    first, *others = (msgspec.structs.replace(c, completion_tokens=each) for c in completions)
     first = msgspec.structs.replace(
-        completions[0],
-        prompt_tokens=usage.prompt_tokens,
-        completion_tokens=each + rest,
-        cost_usd=cost_usd,
+        first, prompt_tokens=usage.prompt_tokens, completion_tokens=each + rest, cost_usd=cost_usd
     )
-    others = [msgspec.structs.replace(c, completion_tokens=each) for c in completions[1:]]
     return [first, *others]
 
 
@@ -477,7 +464,7 @@ def _logprobs_of(
     given = choice.logprobs
     if given is None or (given.content is None and None in given.token_logprobs):
         raise BadReply(
-            f"{where}: log-probs were asked for and choice {choice.index} has none; run probe()"
+            f"{where}: log-probs were asked for and choice {choice.index} has none; does the server give any?"
         )
     if given.content is not None:
         values = tuple(token.logprob for token in given.content)
@@ -486,19 +473,16 @@ def _logprobs_of(
         values = tuple(value for value in given.token_logprobs if value is not None)
         rows = [row or {} for row in given.top_logprobs or ()]
     check_logprobs(values, where)
-    if not asked.top_logprobs:
-        return values, ()
     tops = [{token_id(t): value for t, value in row.items()} for row in rows]
-    known = [{i: value for i, value in row.items() if i is not None} for row in tops]
-    complete = all(len(row) == len(top) for row, top in zip(known, rows, strict=True))
-    return values, tuple(known) if complete else ()
+    if not asked.top_logprobs or any(None in row for row in tops):
+        return values, ()
+    return values, tuple({i: value for i, value in row.items() if i is not None} for row in tops)
 
 
 def check_logprobs(values: Sequence[float], where: str) -> None:
     """Refuse what is the log of no probability; a little above 0 is rounding."""
-    wrong = next((value for value in values if value > 1e-3), None)
-    if wrong is not None:
-        raise BadReply(f"{where}: a log-prob is {wrong:g}; expected at most 0")
+    if (highest := max(values, default=0.0)) > 1e-3:
+        raise BadReply(f"{where}: a log-prob is {highest:g}; expected at most 0")
 
 
 def _ids_in_tokens(given: Logprobs | None) -> tuple[int, ...]:
@@ -507,8 +491,7 @@ def _ids_in_tokens(given: Logprobs | None) -> tuple[int, ...]:
         return ()
     tokens = given.tokens if given.content is None else [one.token for one in given.content]
     ids = [token_id(token) for token in tokens]
-    known = tuple(i for i in ids if i is not None)
-    return known if len(known) == len(ids) else ()
+    return () if None in ids else tuple(i for i in ids if i is not None)
 
 
 def token_id(token: str) -> int | None:
@@ -546,9 +529,6 @@ def _error_in(content: Any, where: str, secret: str) -> CallFailed | None:
     what = f"{where}: the server answered with an error: {excerpt(said, secret)}"
     code = error.get("code") if isinstance(error, dict) else None
     # Gateways put the status of the server behind them here.
-    if code == 429:
-        return RateLimited(what)
     if isinstance(code, int) and 400 <= code < 600:
-        kind = ServerFailed if code == 408 or code >= 500 else Rejected
-        return kind(what, code=code)
+        return failure_of_code(code, what)
     return ForeignReply(what)

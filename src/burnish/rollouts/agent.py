@@ -23,13 +23,13 @@ from typing import Any, Literal, NamedTuple
 import anyio
 import msgspec
 
-from burnish.boundary import Count
 from burnish.errors import ArgumentError, RolloutError, UserError
+from burnish.lm.base import JsonObject
 from burnish.lm.failures import unwrapped_errors
 from burnish.records import Task
 from burnish.rollouts.base import MultiTurnSettings, Options, Players, Rollout, play_all
 from burnish.rollouts.endpoint import Address, the_endpoint
-from burnish.rollouts.env import checked_rewards
+from burnish.rollouts.env import checked_rewards, plain_table
 from burnish.rollouts.episode import Episode
 from burnish.rollouts.session import LimitReached
 from burnish.rollouts.tool import in_thread
@@ -187,8 +187,6 @@ class AgentRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="agent"):
     """What the last line that a program prints is: the answer itself, or a JSON object that the
     program wrote, with `answer`, `rewards` (name to number, for rewards of kind `env`) and facts of
     its own. Choose json only where no line of the model's can be the last one."""
-    conversations: Literal["all", "last"] = "all"
-    """Which conversations of an episode are trained. Evaluation takes the last one."""
     crash: Literal["drop", "zero"] = "drop"
     """What an episode is worth whose program failed after the model was asked. drop: it has no reward
     and leaves its group. zero: it is scored with an empty answer, so that a policy which crashes its
@@ -196,53 +194,47 @@ class AgentRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="agent"):
     batching: Literal["arrival", "rounds"] = "arrival"
     """arrival: requests are sampled as they come, those that wait in one batch, so that a program
     that is busy holds up nobody. rounds: all at once, when every episode waits or has ended; a run
-    of repeatable programs is then repeatable bit by bit."""
-    programs: Count = 0
-    """Programs that run at a time; 0: four for each processor core, at least 16. With `rounds` all
-    of a step run at once."""
+    of repeatable programs is then repeatable bit by bit. Of `arrival` four programs for each
+    processor core run at a time, at least 16."""
 
     def check(self) -> None:
         if bool(self.command) == bool(self.path):
             got = "both" if self.path else "neither"
             raise ArgumentError(f"kind 'agent' needs a command or a path; got {got}")
-        if (self.options and not self.path) or (self.batching == "rounds" and self.programs):
-            raise ArgumentError(
-                "kind 'agent': options need a path, and batching 'rounds' takes no programs; leave one out"
-            )
+        if self.options and not self.path:
+            raise ArgumentError("kind 'agent': options need a path; leave them out")
 
     def build(self, root: Path = Path()) -> Rollout:
-        return self._built(root, self.conversations)
+        return self._built(root, is_trained=True)
 
     def build_evaluation(self, root: Path = Path()) -> Rollout:
         """One trajectory an episode: a task counts once, however many conversations it took."""
-        return self._built(root, "last")
+        return self._built(root, is_trained=False)
 
-    def _built(self, root: Path, kept: str) -> Rollout:
+    def _built(self, root: Path, *, is_trained: bool) -> Rollout:
         run = self._function(root) if self.path else self._command(root)
         in_rounds = self.batching == "rounds"
-        most = self.programs or max(16, 4 * (os.cpu_count() or 1))
-        at_once = None if in_rounds else anyio.Semaphore(most)
+        at_once = None if in_rounds else anyio.Semaphore(max(16, 4 * (os.cpu_count() or 1)))
         make = partial(Episode, most_tokens=self.max_prompt_tokens, in_rounds=in_rounds)
-        play = partial(_play, run=run, make=make, kept=kept, crash=self.crash)
+        play = partial(_play, run=run, make=make, is_trained=is_trained, crash=self.crash)
         return partial(play_all, play=play, settings=self, at_once=at_once)
 
     def _command(self, root: Path) -> Run:
         first = self.command[0]
         if first not in ("python", "python3") and shutil.which(first) is None:
             raise UserError(f"rollout.command: no program '{first:.80}' is found; expected one")
-        here = Command(
-            tuple(str(root / word) if (root / word).is_file() else word for word in self.command)
-        )
+        words = (str(root / word) if (root / word).is_file() else word for word in self.command)
+        here = Command(tuple(words))
 
         async def run(task: Task, players: Players, address: Address) -> Outcome:
             env = environment(address, players.lm.name, players.sampling.seed)
             line, problem = await run_program(here.words, task, env, most=MOST_OUTPUT)
-            if problem or not line or self.result == "text":
-                return Outcome(
-                    line[:MOST_ANSWER] if line and not problem else None, problem=problem
-                )
+            if problem or not line:
+                return Outcome(problem=problem)
+            if self.result == "text":
+                return Outcome(line[:MOST_ANSWER])
             try:
-                found = msgspec.json.decode(line, type=dict[str, Any])
+                found = msgspec.json.decode(line, type=JsonObject)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 return Outcome(
                     problem=f"the program's last line is no JSON object: {safe(line[:80])}"
@@ -256,7 +248,7 @@ class AgentRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="agent"):
         what = f"agent '{self.path}'"
 
         async def run(task: Task, players: Players, address: Address) -> Outcome:
-            def called() -> Outcome:
+            def called() -> Any:
                 # In a thread: a function that blocks must not keep the model from answering it.
                 try:
                     found = function(
@@ -264,14 +256,12 @@ class AgentRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="agent"):
                     )
                     if inspect.iscoroutine(found):
                         found = asyncio.run(found)
-                    return _outcome(what, found)
-                except RolloutError as error:
-                    return Outcome(problem=str(error))
+                    return found
                 except BaseException as error:  # boundary: the function is foreign code
                     return Outcome(problem=f"{what} failed: {describe(error)}")
 
-            found: Outcome = await in_thread(called, what)
-            return found
+            found = await in_thread(called, what)
+            return found if isinstance(found, Outcome) else _outcome(what, found)
 
         return run
 
@@ -290,7 +280,7 @@ class Command(NamedTuple):
 class Outcome(msgspec.Struct):
     answer: str | None = None
     rewards: dict[str, float] = msgspec.field(default_factory=dict)
-    facts: dict[str, Any] = msgspec.field(default_factory=dict)
+    facts: JsonObject = msgspec.field(default_factory=dict)
     problem: str = ""
 
 
@@ -298,7 +288,13 @@ Run = Callable[[Task, Players, Address], Any]
 
 
 async def _play(
-    task: Task, players: Players, *, run: Run, make: Callable[..., Episode], kept: str, crash: str
+    task: Task,
+    players: Players,
+    *,
+    run: Run,
+    make: Callable[..., Episode],
+    is_trained: bool,
+    crash: str,
 ) -> None:
     episode = make(task, players)
     outcome: Outcome | None = None
@@ -321,10 +317,10 @@ async def _play(
     )
     if ended.problem and crash == "zero":
         ended.answer = ""
-    _settle(episode, players, ended, kept, address.key)
+    _settle(episode, players, ended, is_trained, address.key)
 
 
-def _settle(episode: Episode, players: Players, ended: Outcome, kept: str, key: str) -> None:
+def _settle(episode: Episode, players: Players, ended: Outcome, is_trained: bool, key: str) -> None:
     """What the episode leaves: its sessions with the answer, or the reason why it failed."""
     if episode.error is not None:
         raise episode.error
@@ -332,7 +328,7 @@ def _settle(episode: Episode, players: Players, ended: Outcome, kept: str, key: 
     trained = [s for s in sessions if any(span.trainable for span in s.spans)]
     problem = ended.problem.replace(key, "(key)")
     told = f"; its last request was refused: {episode.refusal}" if episode.refusal else ""
-    players.sessions[:] = (trained or sessions)[-1:] if kept == "last" else trained or sessions
+    players.sessions[:] = (trained or sessions)[0 if is_trained else -1 :]
     for session in players.sessions:
         session.info["agent"] = episode.counts
         if ended.facts:
@@ -363,14 +359,7 @@ def _settle(episode: Episode, players: Players, ended: Outcome, kept: str, key: 
 def _outcome(what: str, found: Any) -> Outcome:
     if found is None or isinstance(found, str | int | float):
         return Outcome(answer=None if found is None else str(found)[:MOST_ANSWER])
-    try:
-        plain = msgspec.convert(msgspec.to_builtins(found), dict[str, Any])
-        msgspec.json.encode(plain)
-    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
-        kind = type(found).__name__
-        raise RolloutError(
-            f"{what} gave {kind}; expected a text, None or a JSON-able dict"
-        ) from None
+    plain = plain_table(what, found)
     answer, rewards = plain.pop("answer", None), plain.pop("rewards", {})
     text = None if answer is None else str(answer)[:MOST_ANSWER]
     return Outcome(text, checked_rewards(what, rewards), plain)

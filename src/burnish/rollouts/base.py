@@ -11,13 +11,22 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import anyio
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from burnish.activity import advance, waiting_for
-from burnish.boundary import Count, Draws, PositiveInt, PositiveShare, Seconds, Settings, Share
+from burnish.boundary import (
+    Count,
+    Draws,
+    Name,
+    PositiveInt,
+    PositiveShare,
+    Seconds,
+    Settings,
+    Share,
+)
 from burnish.concurrency import gather
 from burnish.errors import RolloutError, UserError
-from burnish.lm.base import COLDEST, LM, Sampling
+from burnish.lm.base import COLDEST, LM, JsonObject, Sampling
 from burnish.lm.failures import EXPECTED, classify
 from burnish.records import Finish, Message, Status, Task, Trajectory
 from burnish.rollouts.session import (
@@ -30,6 +39,7 @@ from burnish.rollouts.session import (
 )
 from burnish.seeds import derive
 from burnish.source import describe, is_cancelled
+from burnish.tensors import LARGEST
 from burnish.user_code import calling_user_code
 
 Options = dict[str, object]
@@ -135,7 +145,7 @@ class Players:
         *,
         role: str = "policy",
         group: str = "",
-        tools: Sequence[dict[str, Any]] = (),
+        tools: Sequence[JsonObject] = (),
         lm: LM | None = None,
         is_listed: bool = True,
     ) -> Session:
@@ -157,10 +167,7 @@ class Players:
 
     async def generate(self, session: Session) -> Message:
         """The next reply, sampled together with those of the step's other rollouts."""
-        if self.rounds is not None and session.lm is self.lm:
-            await self.rounds.wait(self.place)
-        tokens = self.turn_tokens or self.sampling.max_tokens
-        return await session.generate(msgspec.structs.replace(self.sampling, max_tokens=tokens))
+        return await session.generate(await self._turn(session))
 
     async def branch(self, session: Session, count: int) -> list[Session]:
         """`count` replies to one prompt in one call, each in a conversation of its own.
@@ -168,16 +175,20 @@ class Players:
         They take the place of the session where it is trained; of one that is not, those that
         `sessions` is given are.
         """
-        if self.rounds is not None and session.lm is self.lm:
-            await self.rounds.wait(self.place)
-        tokens = self.turn_tokens or self.sampling.max_tokens
+        sampling = await self._turn(session)
         seed = derive(session.seed, session.turns)
-        sampling = msgspec.structs.replace(self.sampling, n=count, max_tokens=tokens, seed=seed)
-        branches = await session.branch(sampling)
+        branches = await session.branch(msgspec.structs.replace(sampling, n=count, seed=seed))
         if session in self.sessions:
             place = self.sessions.index(session)
             self.sessions[place : place + 1] = branches
         return branches
+
+    async def _turn(self, session: Session) -> Sampling:
+        """How a reply is sampled, once the step's other rollouts wait for one too."""
+        if self.rounds is not None and session.lm is self.lm:
+            await self.rounds.wait(self.place)
+        tokens = self.turn_tokens or self.sampling.max_tokens
+        return msgspec.structs.replace(self.sampling, max_tokens=tokens)
 
 
 Rollout = Callable[[Task, Players], Awaitable[list[Trajectory]]]
@@ -226,7 +237,7 @@ class StepGame:
         """Note a finished step; gives its metrics."""
         return {}
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> JsonObject:
         """What a checkpoint keeps, JSON-able."""
         return {}
 
@@ -335,16 +346,13 @@ async def _play_one(task: Task, players: Players, index: int, play: Play) -> lis
             session.info["ended_by"] = str(reached)
     except EXPECTED as error:
         status, reason = classify(error).status, str(error)
-    spoke = [s for s in players.sessions if s.turns] or players.sessions[:1]
-    if not spoke or (status is Status.OK and not any(s.turns for s in spoke)):
-        if status is Status.OK:
-            status, reason = Status.INFRA_ERROR, "the rollout ended before the model was asked"
-        if not spoke:
-            return [failed(task, index, status, reason)]
+    spoke = [s for s in players.sessions if s.turns]
+    if not spoke and status is Status.OK:
+        status, reason = Status.INFRA_ERROR, "the rollout ended before the model was asked"
     return [
         session.trajectory(task, index, finish=finish, status=status, reason=reason)
-        for session in spoke
-    ]
+        for session in spoke or players.sessions[:1]
+    ] or [failed(task, index, status, reason)]
 
 
 @contextmanager
@@ -418,3 +426,79 @@ async def roll_out(
     waiting = waiting_for("sampler", "rollouts", total=len(slots) * sampling.n)
     with waiting, naming_task(*(task for _, task in slots)):
         return await gather(calls, limit=len(calls))
+
+
+# --- one prompt, one reply
+
+
+class SingleTurn(RolloutSettings, frozen=True, kw_only=True, tag="single_turn"):
+    """One reply to each prompt."""
+
+    def build(self, root: Path = Path()) -> Rollout:
+        return single_turn
+
+
+async def single_turn(task: Task, players: Players) -> list[Trajectory]:
+    """One prompt, `n` completions; a trajectory each."""
+    branches = await Session(players.lm, task.messages).branch(players.sampling)
+    return [branch.trajectory(task, index) for index, branch in enumerate(branches)]
+
+
+class Recorded(RolloutSettings, frozen=True, kw_only=True, tag="recorded"):
+    """Replies from a field of the data: texts, or tables with `text`, `token_ids` and `logprobs`.
+
+    A given reply is scored and trained on. Log-probs that are not known are those of the model as it
+    is now. Evaluation samples from the model.
+    """
+
+    is_sampled: ClassVar[bool] = False
+    field: Name = "completions"
+    """Task field with the list of replies; the first `samples` of them are taken."""
+
+    def build(self, root: Path = Path()) -> Rollout:
+        return partial(recorded, field=self.field)
+
+    def build_evaluation(self, root: Path = Path()) -> Rollout:
+        return single_turn
+
+
+class GivenReply(Struct, frozen=True, forbid_unknown_fields=True):
+    text: str
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[Annotated[float, Meta(ge=-LARGEST, le=0.0)], ...] = ()
+    finish: Finish = Finish.STOP
+
+
+_Given = Annotated[list[str | GivenReply], Meta(min_length=1)]
+
+
+async def recorded(task: Task, players: Players, field: str) -> list[Trajectory]:
+    """A trajectory for each of the task's given replies."""
+    where = f"task {task.id}, field '{field}'"
+    try:
+        given = msgspec.convert(task.fields.get(field), _Given)
+    except msgspec.ValidationError as error:
+        raise UserError(
+            f"{where}: {error}; expected a list of replies: texts, or tables with text, token_ids and "
+            "logprobs. Set rollout.field to the field that holds them."
+        ) from None
+    found = []
+    for index, one in enumerate(given[: players.sampling.n]):
+        reply = GivenReply(one) if isinstance(one, str) else one
+        known = reply.logprobs
+        session = Session(players.lm, task.messages)
+        prompt = session.token_ids
+        ids = session.append(reply.text, reply.token_ids)
+        if known and (len(known) != len(ids) or not reply.token_ids):
+            raise UserError(f"{where}: {len(known)} logprobs for {len(ids)} token_ids")
+        if not known:
+            scored = await players.lm.score(prompt, ids)
+            if scored.is_bound:
+                raise UserError(
+                    f"'{players.lm.name}' has a bound of log-probs only; expected a causal model, or logprobs"
+                )
+            known = scored.logprobs
+        session.train_on(known)
+        session.info["logprobs"] = "given" if reply.logprobs else "scored"
+        found.append(session.trajectory(task, index, finish=reply.finish))
+    return found

@@ -22,6 +22,7 @@ from msgspec import Meta, Struct
 
 from burnish.boundary import Name, NonNegative, PositiveInt, PositiveShare
 from burnish.errors import UserError
+from burnish.lm.base import JsonObject
 from burnish.records import Finish, Message
 from burnish.rollouts.tool import Call
 from burnish.seeds import digest
@@ -50,7 +51,7 @@ class BadRequest(Exception):
 
 class ChatRequest(NamedTuple):
     messages: tuple[Message, ...]
-    tools: tuple[dict[str, Any], ...]
+    tools: tuple[JsonObject, ...]
     n: int
     max_tokens: int | None
     stop: tuple[str, ...]
@@ -61,7 +62,6 @@ class ChatRequest(NamedTuple):
 
 
 class Reply(NamedTuple):
-    text: str
     content: str
     calls: tuple[Call, ...]
     ids: tuple[str, ...]
@@ -79,12 +79,12 @@ class _Text(Struct):
 
 class _Called(Struct):
     name: str
-    arguments: dict[str, Any] | str | None = None
+    arguments: JsonObject | str | None = None
 
     def read(self) -> Call:
         found = self.arguments or {}
         if isinstance(found, str):
-            found = msgspec.json.decode(found, type=dict[str, Any])
+            found = msgspec.json.decode(found, type=JsonObject)
         return Call(self.name, found)
 
 
@@ -102,7 +102,7 @@ class _Message(Struct):
 
 
 class _Offered(Struct):
-    function: dict[str, Any]
+    function: JsonObject
     type: Literal["function"] = "function"
 
 
@@ -122,7 +122,7 @@ class _Body(Struct):
     temperature: NonNegative | None = None
     top_p: PositiveShare | None = None
     stream: bool | None = False
-    stream_options: dict[str, Any] | None = None
+    stream_options: JsonObject | None = None
     logprobs: bool | None = False
     response_format: _Format | None = None
     functions: None = None
@@ -167,7 +167,7 @@ def _read_messages(given: list[_Message]) -> tuple[Message, ...]:
     return tuple(read)
 
 
-def _read_tools(given: list[_Offered]) -> tuple[dict[str, Any], ...]:
+def _read_tools(given: list[_Offered]) -> tuple[JsonObject, ...]:
     names = [str(tool.function.get("name") or "") for tool in given]
     wrong = [name for name in names if not name or names.count(name) > 1]
     if wrong:
@@ -185,10 +185,8 @@ def message_key(role: str, text: str, calls: Sequence[Call]) -> str:
 
 
 def key_of(message: Message) -> str:
-    functions = [call["function"] for call in message.tool_calls]
-    return message_key(
-        message.role, message.text, [Call(f["name"], f["arguments"]) for f in functions]
-    )
+    calls = [Call(**call["function"]) for call in message.tool_calls]
+    return message_key(message.role, message.text, calls)
 
 
 def completion_body(asked: ChatRequest, model: str, id_: str, replies: Sequence[Reply]) -> bytes:
@@ -212,7 +210,7 @@ def completion_body(asked: ChatRequest, model: str, id_: str, replies: Sequence[
 
 def stream_body(asked: ChatRequest, model: str, id_: str, replies: Sequence[Reply]) -> bytes:
     head = _head("chat.completion.chunk", model, id_)
-    events: list[dict[str, Any]] = []
+    events: list[JsonObject] = []
     for index, reply in enumerate(replies):
         logprobs = _logprobs(reply) if asked.has_logprobs else None
         for delta in _deltas(reply):
@@ -229,7 +227,7 @@ def stream_body(asked: ChatRequest, model: str, id_: str, replies: Sequence[Repl
 PIECE = 16
 
 
-def _deltas(reply: Reply) -> Iterator[dict[str, Any]]:
+def _deltas(reply: Reply) -> Iterator[JsonObject]:
     yield {"role": "assistant", "content": ""}
     for start in range(0, len(reply.content), PIECE):
         yield {"content": reply.content[start : start + PIECE]}
@@ -238,7 +236,7 @@ def _deltas(reply: Reply) -> Iterator[dict[str, Any]]:
     yield {}
 
 
-def _calls(reply: Reply) -> list[dict[str, Any]]:
+def _calls(reply: Reply) -> list[JsonObject]:
     return [
         {
             "id": id_,
@@ -258,7 +256,7 @@ def _reason(reply: Reply) -> str:
     return "length" if reply.finish is Finish.LENGTH else "stop"
 
 
-def _logprobs(reply: Reply) -> dict[str, Any]:
+def _logprobs(reply: Reply) -> JsonObject:
     content = [
         {"token": text, "logprob": value, "bytes": list(text.encode()), "top_logprobs": []}
         for text, value in reply.tokens
@@ -272,7 +270,7 @@ def _usage(replies: Sequence[Reply]) -> dict[str, int]:
     return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 
 
-def _head(kind: str, model: str, id_: str) -> dict[str, Any]:
+def _head(kind: str, model: str, id_: str) -> JsonObject:
     return {"id": id_, "object": kind, "created": int(time.time()), "model": model}
 
 
@@ -369,7 +367,7 @@ class Endpoint:
             episode.refuse(error)
             raise
         replies = await while_connected(request, lambda: episode.answer(asked))
-        id_ = f"chatcmpl-{digest(episode.task.id, str(episode.requests), replies[0].text)}"
+        id_ = f"chatcmpl-{digest(episode.task.id, str(episode.requests), replies[0].content)}"
         if asked.is_stream:
             body = stream_body(asked, name, id_, replies)
             return _response(body, kind="text/event-stream; charset=utf-8")

@@ -7,7 +7,8 @@ that fails is an observation, an environment that fails is a rollout with a stat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from burnish.boundary import Call as Arguments
 from burnish.boundary import Name, Number, PositiveInt, Seconds, Settings, reader
 from burnish.concurrency import gather
 from burnish.errors import ArgumentError, RolloutError, UserError, did_you_mean
+from burnish.lm.base import JsonObject
 from burnish.memory import is_kept
 from burnish.records import Message, Task
 from burnish.rollouts.base import (
@@ -96,28 +98,28 @@ class ToolConfig(Settings, frozen=True, kw_only=True):
     """A longer result is cut."""
 
     def build(self, root: Path = Path()) -> Tool:
-        maker = SHIPPED_TOOLS.get(self.path)
-        if maker:
-            function = find_function(maker, "tool", root)(root, **self.options)
-        else:
-            _check_shipped(self.path, "tool", SHIPPED_TOOLS)
-            function = find_function(self.path, "tool", root)
+        function = _found(self.path, "tool", SHIPPED_TOOLS, root)
+        is_shipped = self.path in SHIPPED_TOOLS
         return Tool(
-            function,
+            function(**self.options) if is_shipped else function,
             name=self.name,
-            fixed={} if maker else self.options,
+            fixed={} if is_shipped else self.options,
             deadline_s=self.deadline_s,
             max_characters=self.max_characters,
         )
 
 
-def _check_shipped(path: str, what: str, shipped: Mapping[str, str]) -> None:
+def _found(path: str, what: str, shipped: Mapping[str, str], root: Path) -> Callable[..., Any]:
+    """The function of a path; a shipped one is given the folder first."""
+    if path in shipped:
+        return partial(find_function(shipped[path], what, root), root)
     word = Path(path).name
     if ":" not in path and not is_kept(path):
         raise UserError(
             f"{what} '{word}' names no function; expected 'file.py:name', 'package.module:name' or "
             f"{', '.join(shipped)}.{did_you_mean(word, shipped)}"
         )
+    return find_function(path, what, root)
 
 
 class EnvRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="env"):
@@ -137,11 +139,8 @@ class EnvRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="env"):
 
     def build(self, root: Path = Path()) -> Rollout:
         make: Callable[..., Env] = ToolEnv
-        if self.path in SHIPPED_ENVS:
-            make = partial(find_function(SHIPPED_ENVS[self.path], "environment", root), root)
-        elif self.path:
-            _check_shipped(self.path, "environment", SHIPPED_ENVS)
-            make = find_function(self.path, "environment", root)
+        if self.path:
+            make = _found(self.path, "environment", SHIPPED_ENVS, root)
         tools = tuple(tool.build(root) for tool in self.tools)
         return env_rollout(partial(make, **self.options), tools, self)
 
@@ -165,19 +164,14 @@ def env_rollout(
         try:
             await _play(task, players, env, _checked("reset", opening), offered, forms[key])
         except LimitReached:
-            await _cut(env, players.sessions[-1])
+            # An environment with a `cut` says what an unfinished rollout is worth.
+            if cut := getattr(env, "cut", None):
+                with foreign("the environment's cut"):
+                    seen = await cut()
+                _note(players.sessions[-1], _checked("cut", seen))
             raise
 
     return partial(play_all, play=play, settings=chosen)
-
-
-async def _cut(env: Env, session: Session) -> None:
-    """Let an environment with a `cut` say what an unfinished rollout is worth."""
-    cut = getattr(env, "cut", None)
-    if cut is not None:
-        with foreign("the environment's cut"):
-            seen = await cut()
-        _note(session, _checked("cut", seen))
 
 
 async def _play(
@@ -209,12 +203,12 @@ async def _play(
             seen = await env.step(reply)
         seen = _checked("step", seen)
         _note(session, seen)
-        results = [message for message in seen.messages if message.role == "tool"]
-        if not seen.done and isinstance(form, TaggedForm) and results:
+        if not seen.done:
+            results = [message for message in seen.messages if message.role == "tool"]
             others = [message for message in seen.messages if message.role != "tool"]
-            session.observe([*form.results(results), *others], seen.messages)
-        elif not seen.done:
-            session.observe(seen.messages)
+            is_tagged = isinstance(form, TaggedForm) and results
+            shown = [*form.results(results), *others] if is_tagged else seen.messages
+            session.observe(shown, seen.messages)
 
 
 async def _carry_out(
@@ -249,20 +243,27 @@ def _note(session: Session, seen: Observation) -> None:
 
 def _checked(what: str, seen: Any) -> Observation:
     where = f"the environment's {what}"
-    is_one = isinstance(seen, Observation) and all(isinstance(m, Message) for m in seen.messages)
-    if not is_one:
+    if not isinstance(seen, Observation) or not all(isinstance(m, Message) for m in seen.messages):
         raise RolloutError(
             f"{where} returned {seen!r:.80}; expected an Observation of Message objects"
         )
     if what == "step" and not seen.done and not seen.messages:
         raise RolloutError(f"{where} returned no messages and is not done; expected either")
-    try:
-        info = msgspec.to_builtins(dict(seen.info), str_keys=True)
-        msgspec.json.encode(info)
-    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
-        raise RolloutError(f"{where} returned info that JSON cannot hold: {error}") from error
+    info = plain_table(where, seen.info)
     rewards = checked_rewards(where, seen.rewards)
     return Observation(tuple(seen.messages), bool(seen.done), rewards, info)
+
+
+def plain_table(where: str, found: Any) -> JsonObject:
+    """A dict as JSON holds it; anything else fails the rollout."""
+    try:
+        plain = msgspec.convert(msgspec.to_builtins(found, str_keys=True), JsonObject)
+        msgspec.json.encode(plain)
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
+        raise RolloutError(
+            f"{where} gave {found!r:.60} ({error}); expected a dict that JSON can hold"
+        ) from None
+    return plain
 
 
 def checked_rewards(where: str, rewards: Any) -> dict[str, float]:
@@ -278,19 +279,25 @@ _READ_REWARDS = reader(dict[str, Number])
 
 
 def _check_env(make: Callable[[], Env], tools: Sequence[Tool]) -> None:
-    try:
+    with _making("the environment"):
         env = make()
         names = [tool.name for tool in (*env.tools, *tools)]
-    except UserError:
-        raise
-    except Exception as error:  # boundary: an environment is foreign code
-        raise UserError(f"the environment cannot be made: {describe(error)}.") from error
     lacking = [name for name in ("reset", "step") if not callable(getattr(env, name, None))]
     if lacking:
         raise UserError(f"environment '{type(env).__name__}' has no {' and no '.join(lacking)}")
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise UserError(f"two tools are named '{twice[0]}'; give one of them another `name`.")
+
+
+@contextmanager
+def _making(what: str) -> Iterator[None]:
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # boundary: an environment or a game is foreign code
+        raise UserError(f"{what} cannot be made: {describe(error)}.") from error
 
 
 PREPARE = "prepare_options"
@@ -330,26 +337,23 @@ class FunctionRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="functio
     def build(self, root: Path = Path()) -> Rollout:
         named: Any = find_function(self.path, "rollout", root)
         if isinstance(named, type) and issubclass(named, StepGame):
-            try:
+            with _making(f"the game '{self.path}'"):
                 return named(self, root, **self.options)  # type: ignore[call-arg]
-            except UserError:
-                raise
-            except Exception as error:  # boundary: a game may be foreign code
-                raise UserError(
-                    f"the game '{self.path}' cannot be made: {describe(error)}."
-                ) from error
         prepare = getattr(named, PREPARE, None)
         function: Any = prepare(self.options) if prepare else partial(named, **self.options)
+        what = f"rollout function '{self.path}'"
 
         async def play(task: Task, players: Players) -> None:
-            with foreign(f"rollout function '{self.path}'"):
+            with foreign(what):
                 found = await function(task, players, players.sampling.seed)
-            by_role = _by_role(self.path, found)
+            by_role = plain_table(what, found or {})
             for session in players.sessions:
                 # What the function wrote into a session itself is held to the same rules.
-                given = {session.role: session.info} if session.info else {}
-                own = _by_role(self.path, given).get(session.role, {})
-                session.info = own | by_role.get(session.role, {})
+                said = plain_table(what, by_role.get(session.role, {}))
+                info = plain_table(what, session.info) | said
+                if "rewards" in info:
+                    info["rewards"] = checked_rewards(what, info["rewards"])
+                session.info = info
 
         return partial(play_all, play=play, settings=self)
 
@@ -357,19 +361,3 @@ class FunctionRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="functio
         options = {**self.options, **self.evaluation_options}
         rollout = msgspec.structs.replace(self, options=options).build(root)
         return rollout.evaluation() if isinstance(rollout, StepGame) else rollout
-
-
-def _by_role(path: str, found: Any) -> Mapping[str, dict[str, Any]]:
-    """What the function says of each role: JSON-able, and rewards that are finite numbers."""
-    if found is None:
-        return {}
-    try:
-        plain = msgspec.convert(msgspec.to_builtins(found), dict[str, dict[str, Any]])
-    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
-        raise RolloutError(
-            f"rollout function '{path}' returned {found!r:.60} ({error}); expected a dict by role"
-        ) from error
-    for info in plain.values():
-        if "rewards" in info:
-            info["rewards"] = checked_rewards(f"rollout function '{path}'", info["rewards"])
-    return plain

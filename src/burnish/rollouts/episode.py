@@ -14,14 +14,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import anyio
 import msgspec
 
 from burnish.concurrency import gather
 from burnish.errors import UserError
-from burnish.lm.base import TooLong
+from burnish.lm.base import JsonObject, TooLong
 from burnish.records import Task
 from burnish.rollouts.base import Players
 from burnish.rollouts.endpoint import BadRequest, ChatRequest, Reply, key_of, message_key
@@ -139,16 +139,14 @@ class Episode:
         if self.limit or self.turns + asked.n > limits.turns:
             raise LimitReached(self.limit or "turns")
         self.turns += asked.n
-        is_done = False
         try:
             form = self._form(asked.tools)
             keys = [key_of(message) for message in asked.messages]
             own = self._continued(asked, keys, form) or self._opened(asked, keys, form)
-            replies = await self._generate(own, asked, form)
-            is_done = True
-        finally:
-            self.turns -= 0 if is_done else asked.n
-        return replies
+            return await self._generate(own, asked, form)
+        except BaseException:
+            self.turns -= asked.n
+            raise
 
     def _refuse(self, error: Exception) -> BadRequest:
         """The refusal that the program gets. A prompt that is too long it may shorten; every other
@@ -173,7 +171,7 @@ class Episode:
             self.over.set()
         return found
 
-    def _form(self, tools: Sequence[dict[str, Any]]) -> ToolForm | None:
+    def _form(self, tools: Sequence[JsonObject]) -> ToolForm | None:
         """How the model is offered the tools of a request; found once for each set of them."""
         if not tools:
             return None
@@ -189,26 +187,22 @@ class Episode:
         """The conversation that a request extends, `n` times; None where it extends none."""
         offer = _offer(asked.tools)
         is_reply = [message.role == "assistant" for message in asked.messages]
-        found = [
-            (point, conversation)
-            for conversation in self.conversations
-            if conversation.offer == offer
-            and (point := conversation.extended_by(keys, is_reply)) is not None
-        ]
-        if not found:
+        point, known, is_free = None, None, False
+        for one in self.conversations:
+            found = one.extended_by(keys, is_reply) if one.offer == offer else None
+            if found is None:
+                continue
+            # The longest; of several as long, the first that goes on from its end.
+            own_end = found == one.points[-1] and not one.is_busy
+            if point is None or (found.length, own_end) > (point.length, is_free):
+                point, known, is_free = found, one, own_end
+        if point is None or known is None:
             return None
-
-        def is_free(one: Conversation, point: Point) -> bool:
-            return point == one.points[-1] and not one.is_busy
-
-        longest = max(point.length for point, _ in found)
-        best = [(point, one) for point, one in found if point.length == longest]
-        point, known = next(((p, c) for p, c in best if is_free(c, p)), best[0])
         new = list(asked.messages[point.length :])
         turns = []
         for number in range(asked.n):
             one = known
-            if number or not is_free(known, point):
+            if number or not is_free:
                 one = known.at(point, known.session.fork(point.mark, self._seed(keys)))
             turn = _Turn(one, point.mark, is_new=one is not known)
             one.is_busy = True
@@ -260,14 +254,12 @@ class Episode:
         players = replace(self.players, sampling=sampling, turn_tokens=0)
         sessions = [turn.conversation.session for turn in turns]
         read = len(sessions[0].token_ids)
-        is_done = False
         try:
             await gather([partial(players.generate, session) for session in sessions])
-            is_done = True
-        finally:
-            if not is_done:
-                for turn in turns:
-                    turn.undo()
+        except BaseException:
+            for turn in turns:
+                turn.undo()
+            raise
         replies = []
         for turn in turns:
             reply = self._reply(turn.conversation.session, asked, form, read)
@@ -303,7 +295,6 @@ class Episode:
         before, mark, _ = text.partition("<tool_call>")
         outside = before.strip() if mark else ""
         return Reply(
-            text,
             outside if calls else text,
             calls,
             tuple(f"call_{digest(name, str(place))}" for place in range(len(calls))),
@@ -335,5 +326,5 @@ class _Turn:
             conversation.keys = conversation.keys[: conversation.points[-1].length]
 
 
-def _offer(tools: Sequence[dict[str, Any]]) -> str:
+def _offer(tools: Sequence[JsonObject]) -> str:
     return digest(json.dumps(tools, sort_keys=True)) if tools else ""

@@ -11,18 +11,26 @@ whatever token ids the server returned.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import msgspec
 
 from burnish.boundary import Count, NonNegative, Positive, PositiveInt, Settings
 from burnish.errors import ArgumentError, MediaError, UserError
-from burnish.lm.base import LM, Completion, Sampling, TooLong, ids_of, media_of
+from burnish.lm.base import (
+    LM,
+    Completion,
+    JsonObject,
+    Messages,
+    Sampling,
+    TooLong,
+    ids_of,
+    media_of,
+)
 from burnish.records import (
     Author,
     Finish,
@@ -110,9 +118,9 @@ class Session:
     def __init__(
         self,
         lm: LM,
-        messages: Sequence[Message],
+        messages: Messages,
         *,
-        tools: Sequence[dict[str, Any]] = (),
+        tools: Sequence[JsonObject] = (),
         role: str = "policy",
         group: str = "",
         seed: int = 0,
@@ -134,7 +142,7 @@ class Session:
         """The oldest weights that wrote any of it; None: not known."""
         self.finish = Finish.STOP
         self.text = ""
-        self.info: dict[str, Any] = {}
+        self.info: JsonObject = {}
         """What else the trajectory is to know, such as the environment's `rewards`."""
 
     @property
@@ -172,21 +180,24 @@ class Session:
         completions = await self.lm.sample(self.token_ids or self.messages, sampling)
         branches = []
         for completion in completions:
-            # Not copy(), which takes longer than everything else here.
-            own = object.__new__(Session)
-            own.__dict__.update(self.__dict__)
-            own.messages, own.shown, own.info = [*self.messages], [*self.shown], {**self.info}
+            own = self.copy()
             own._append(completion)
             branches.append(own)
         return branches
 
-    def observe(self, messages: Sequence[Message], shown: Sequence[Message] = ()) -> None:
+    def copy(self) -> Session:
+        """A session that goes on by itself from where this one stands."""
+        # Not copy.copy(), which takes longer than everything else in a branch.
+        own = object.__new__(Session)
+        own.__dict__.update(self.__dict__)
+        own.messages, own.shown, own.info = [*self.messages], [*self.shown], {**self.info}
+        return own
+
+    def observe(self, messages: Messages, shown: Messages = ()) -> None:
         """Add what the environment says; the model answers next.
 
         `shown` is how scorers and people see the messages, where that differs.
         """
-        if not messages:
-            raise UserError("a session observes at least one message; got none")
         if self._renderer:
             self.spans = (*self.spans, *self._difference(self._renderer, messages))
         self.messages += messages
@@ -225,19 +236,16 @@ class Session:
 
         The replies before the mark are read there as they were sampled, and trained here alone.
         """
-        own = object.__new__(Session)
-        own.__dict__.update(self.__dict__)
+        own = self.copy()
         own.rewind(mark)
-        own.seed, own.cost_usd, own.info = seed, 0.0, {**self.info}
+        own.seed, own.cost_usd = seed, 0.0
         own.spans = tuple(Span(s.author, s.token_ids, media=s.media) for s in own.spans)
         return own
 
     def train_on(self, logprobs: Sequence[float]) -> None:
-        last = self.spans[-1]
-        self.spans = (
-            *self.spans[:-1],
-            Span(last.author, last.token_ids, tuple(logprobs), trainable=True),
-        )
+        *before, last = self.spans
+        trained = Span(last.author, last.token_ids, tuple(logprobs), trainable=True)
+        self.spans = (*before, trained)
 
     def trajectory(
         self,
@@ -276,13 +284,10 @@ class Session:
         self.spans = (*self.spans, span)
         self.finish = completion.finish
         self.cost_usd += completion.cost_usd
-        if (version := completion.weight_version) is not None:
-            known = version if self.weight_version is None else self.weight_version
-            self.weight_version = min(version, known)
+        versions = (self.weight_version, completion.weight_version)
+        self.weight_version = min((v for v in versions if v is not None), default=None)
         if completion.top_logprobs:
-            self.info["top_logprobs"] = [
-                {str(id_): value for id_, value in one.items()} for one in completion.top_logprobs
-            ]
+            self.info["top_logprobs"] = msgspec.to_builtins(completion.top_logprobs, str_keys=True)
         if completion.unmasked:
             self.info["unmasked"] = [*self.info.get("unmasked", ()), list(completion.unmasked)]
         return self._said(completion.text, len(ids) or completion.completion_tokens)
@@ -296,7 +301,7 @@ class Session:
         self.text = text
         return reply
 
-    def _difference(self, renderer: Tokenizer, new: Sequence[Message]) -> tuple[Span, ...]:
+    def _difference(self, renderer: Tokenizer, new: Messages) -> tuple[Span, ...]:
         """What the template writes behind the last reply when the messages are added.
 
         Most templates show it where the reply's turn ends (`after_reply`). Else, first choice: the
@@ -335,7 +340,7 @@ class Session:
     def _common_end(
         self,
         renderer: Tokenizer,
-        new: Sequence[Message],
+        new: Messages,
         *,
         add_generation_prompt: bool,
         own: Sequence[Span] = (),
@@ -358,7 +363,7 @@ class Session:
             return end
         return _common(first, behind("b"))
 
-    def _refuse(self, does: str, new: Sequence[Message]) -> NoReturn:
+    def _refuse(self, does: str, new: Messages) -> NoReturn:
         roles = ", ".join(message.role for message in new)
         raise UserError(
             f"the chat template of '{self.lm.name}' {does} messages of roles [{roles}], so that "
@@ -411,7 +416,13 @@ class Chat:
         media = self._attached
         said = Message("user", (*media, TextPart(text)) if media else text)
         try:
-            session = self._with(said)
+            if self._session is None:
+                # Each conversation draws other numbers, and the same ones when all is repeated.
+                seed = derive(self.seed, "chat", self._begun)
+                session = Session(self.lm, [*self.messages, said], seed=seed)
+            else:
+                session = self._session.copy()
+                session.observe([said])
             reply = await session.generate(self.sampling)
         except (TooLong, LimitReached):
             raise UserError(
@@ -423,16 +434,6 @@ class Chat:
             raise
         self._session, self._attached = session, ()
         return reply.text
-
-    def _with(self, said: Message) -> Session:
-        if self._session is None:
-            # Each conversation draws other numbers, and the same ones when all is repeated.
-            seed = derive(self.seed, "chat", self._begun)
-            return Session(self.lm, [*self.messages, said], seed=seed)
-        session = copy.copy(self._session)
-        session.messages, session.shown = [*session.messages], [*session.shown]
-        session.observe([said])
-        return session
 
     def reset(self, system: str | None = None) -> None:
         if system is not None:
@@ -469,7 +470,7 @@ def _common(first: Sequence[Span], second: Sequence[Span]) -> list[Span]:
     return _drop(first, len(ids) - common)
 
 
-def _holds(renderer: Tokenizer, spans: Sequence[Span], messages: Sequence[Message]) -> bool:
+def _holds(renderer: Tokenizer, spans: Sequence[Span], messages: Messages) -> bool:
     """Whether the texts and the media of every message stand in the spans."""
     text = renderer.decode(_ids(spans), skip_special=False)
     media = [part for span in spans for part in span.media]
@@ -490,11 +491,9 @@ def _drop(spans: Sequence[Span], count: int) -> list[Span]:
 
 def _observed(spans: Sequence[Span]) -> tuple[Span, ...]:
     """What the template wrote stays the template's; everything else is an observation."""
-    by_author = groupby(spans, key=lambda span: span.author is Author.TEMPLATE)
     found = []
-    for is_template, group in by_author:
-        own = list(group)
-        media = tuple(part for span in own for part in span.media)
+    for is_template, group in groupby(spans, key=lambda span: span.author is Author.TEMPLATE):
+        ids = ids_of(group)
         author = Author.TEMPLATE if is_template else Author.TOOL
-        found.append(Span(author, tuple(_ids(own)), media=media))
+        found.append(Span(author, tuple(ids), media=media_of(ids)))
     return tuple(found)

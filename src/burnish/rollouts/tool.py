@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import os
 import re
 import threading
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,6 +19,7 @@ import anyio
 import msgspec
 
 from burnish.errors import RolloutError, UserError, did_you_mean
+from burnish.lm.base import JsonObject, Messages
 from burnish.records import Message
 from burnish.source import is_cancelled
 from burnish.user_code import calling_user_code
@@ -61,7 +64,7 @@ class Tool:
         self.schema = _schema(function, self.name, self._arguments)
 
     @classmethod
-    def offered(cls, schema: dict[str, Any]) -> Tool:
+    def offered(cls, schema: JsonObject) -> Tool:
         """A tool that the environment executes itself: its calls reach `Env.step`."""
         tool = cls.__new__(cls)
         tool.name = schema["function"]["name"]
@@ -170,13 +173,9 @@ def _arguments(
             continue
         is_named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
         if not is_named or parameter.name not in hints:
-            why = "has no type" if is_named else "cannot be given by name"
-            raise UserError(
-                f"tool '{name}': parameter '{parameter}' {why}; expected such as x: str"
-            )
-        field = (parameter.name, hints[parameter.name])
-        has_default = parameter.default is not parameter.empty
-        fields.append((*field, parameter.default) if has_default else field)
+            raise UserError(f"tool '{name}': parameter '{parameter}'; expected such as x: str")
+        default = () if parameter.default is parameter.empty else (parameter.default,)
+        fields.append((parameter.name, hints[parameter.name], *default))
     try:
         struct = msgspec.defstruct(f"{name}_arguments", fields, kw_only=True, frozen=True,
                                    forbid_unknown_fields=True)  # fmt: skip
@@ -186,25 +185,20 @@ def _arguments(
     return struct
 
 
-def _schema(
-    function: Callable[..., Any], name: str, arguments: type[msgspec.Struct]
-) -> dict[str, Any]:
+def _schema(function: Callable[..., Any], name: str, arguments: type[msgspec.Struct]) -> JsonObject:
     (_,), defined = msgspec.json.schema_components([arguments])
     parameters = defined.pop(arguments.__name__)
     text = inspect.getdoc(function) or ""
     described = dict(
         re.findall(r"^\s+(\w+)(?: \([^)]*\))?: (.+)$", text.partition("Args:")[2], re.M)
     )
-    properties = {
-        key: {k: v for k, v in value.items() if k != "title"}
-        | ({"description": described[key]} if key in described else {})
-        for key, value in parameters["properties"].items()
-    }
-    shape: dict[str, Any] = {"type": "object", "properties": properties}
-    if parameters.get("required"):
-        shape["required"] = parameters["required"]
-    if defined:
-        shape["$defs"] = defined
+    properties = parameters["properties"]
+    for key, value in properties.items():
+        value.pop("title", None)
+        if key in described:
+            value["description"] = described[key]
+    more = {"required": parameters.get("required"), "$defs": defined}
+    shape = {"type": "object", "properties": properties} | {k: v for k, v in more.items() if v}
     description = " ".join(text.partition("\n\n")[0].split())
     about = {"name": name, "description": description, "parameters": shape}
     return {"type": "function", "function": about}
@@ -214,10 +208,10 @@ class Call(NamedTuple):
     """One call that a model wrote; with a `problem` it cannot be carried out."""
 
     name: str
-    arguments: dict[str, Any]
+    arguments: JsonObject
     problem: str = ""
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         return {"type": "function", "function": {"name": self.name, "arguments": self.arguments}}
 
 
@@ -245,19 +239,16 @@ def _call(text: str) -> Call:
         why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         return Call("", {}, f"the call is not whole JSON ({why})")
     found = found.get("function", found) if isinstance(found, dict) else found
-    if not isinstance(found, dict) or not isinstance(found.get("name"), str):
+    name = found.get("name") if isinstance(found, dict) else None
+    if not isinstance(name, str) or not is_text(name):
         return Call("", {}, 'the call has no "name"; expected {"name": ..., "arguments": {...}}')
     arguments = found.get("arguments", found.get("parameters", {}))
     if isinstance(arguments, str):
-        try:
+        with suppress(ValueError, RecursionError):
             arguments = json.loads(arguments)
-        except (ValueError, RecursionError):
-            arguments = None
-    if not is_text(found["name"]):
-        return Call("", {}, "the call's name holds half a character; expected valid Unicode")
     if not isinstance(arguments, dict) or not is_text(arguments):
-        return Call(found["name"], {}, 'the "arguments" are no JSON object of valid Unicode')
-    return Call(found["name"], arguments)
+        return Call(name, {}, 'the "arguments" are no JSON object of valid Unicode')
+    return Call(name, arguments)
 
 
 def is_text(value: Any) -> bool:
@@ -273,7 +264,8 @@ class TaggedForm:
     """For templates that know nothing of tools."""
 
     name = "tagged"
-    schemas: Sequence[dict[str, Any]] = ()
+    schemas: Sequence[JsonObject] = ()
+    parse = staticmethod(parse_tagged)
 
     def __init__(self, tools: Sequence[Tool]) -> None:
         lines = [json.dumps(tool.schema["function"], ensure_ascii=False) for tool in tools]
@@ -284,15 +276,12 @@ class TaggedForm:
             "stop. The result comes in <tool_response></tool_response>."
         )
 
-    def opening(self, messages: Sequence[Message]) -> list[Message]:
+    def opening(self, messages: Messages) -> list[Message]:
         first = messages[0] if messages and messages[0].role == "system" else None
         told = f"{first.content}\n\n{self.instructions}" if first else self.instructions
         return [Message("system", told), *messages[1 if first else 0 :]]
 
-    def parse(self, text: str) -> list[Call]:
-        return parse_tagged(text)
-
-    def results(self, results: Sequence[Message]) -> list[Message]:
+    def results(self, results: Messages) -> list[Message]:
         texts = [f"<tool_response>\n{result.content}\n</tool_response>" for result in results]
         return [Message("user", "\n".join(texts))]
 
@@ -302,13 +291,13 @@ class TemplateForm:
 
     def __init__(self, tools: Sequence[Tool], notation: str) -> None:
         self.name = f"template, {notation}"
-        self.schemas: Sequence[dict[str, Any]] = [tool.schema for tool in tools]
+        self.schemas: Sequence[JsonObject] = [tool.schema for tool in tools]
         self.parse = NOTATIONS[notation]
 
-    def opening(self, messages: Sequence[Message]) -> list[Message]:
+    def opening(self, messages: Messages) -> list[Message]:
         return list(messages)
 
-    def results(self, results: Sequence[Message]) -> list[Message]:
+    def results(self, results: Messages) -> list[Message]:
         return list(results)
 
 
@@ -338,22 +327,14 @@ def tool_form(renderer: Tokenizer | None, tools: Sequence[Tool]) -> ToolForm:
         return TaggedForm(tools)
     if call.name not in offered or "0815" not in told:
         return TaggedForm(tools)
-    written = called[_common(offered, called) :]
+    written = called.removeprefix(os.path.commonprefix([offered, called]))  # noqa: RUF071  of texts
     for notation, parse in NOTATIONS.items():
         if call in parse(written if notation == "tagged" else written[written.find("{") :]):
             return TemplateForm(tools, notation)
     return TaggedForm(tools)
 
 
-def _common(first: str, second: str) -> int:
-    """Length of the common beginning, not inside a tag or a JSON text."""
-    length = 0
-    while length < min(len(first), len(second)) and first[length] == second[length]:
-        length += 1
-    return length
-
-
-def messages_behind(form: ToolForm | None, messages: Sequence[Message]) -> list[Message]:
+def messages_behind(form: ToolForm | None, messages: Messages) -> list[Message]:
     """New messages as the model reads them: results of tools in the form that it knows."""
     shown: list[Message] = []
     for is_tool, some in groupby(messages, key=lambda message: message.role == "tool"):
@@ -362,7 +343,7 @@ def messages_behind(form: ToolForm | None, messages: Sequence[Message]) -> list[
     return shown
 
 
-def whole_conversation(form: ToolForm | None, messages: Sequence[Message]) -> list[Message]:
+def whole_conversation(form: ToolForm | None, messages: Messages) -> list[Message]:
     """A whole conversation as the model reads it: tools offered, calls and results in their form."""
     if form is None:
         form = TaggedForm(()) if any(m.tool_calls or m.role == "tool" for m in messages) else None

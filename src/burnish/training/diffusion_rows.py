@@ -26,9 +26,9 @@ from burnish.lm.diffusion.masked_rows import (
     TokenRow,
     Unit,
     answer_row,
-    passes,
     unit_losses,
     unit_of,
+    unit_passes,
 )
 from burnish.lm.diffusion.sampler import Decoding, parse_decoding
 from burnish.lm.tokenizer import Tokenizer
@@ -427,7 +427,7 @@ def probed_losses(
 def losses_of(module: Decoder, units: Sequence[Unit], batches: MicroBatcher) -> Tensor:
     """The loss of each unit by its number, (N,), over all processes; without gradients."""
     found: dict[int, Tensor] = {}
-    for some in passes(batches.world.share(units), batches.tokens):
+    for some in unit_passes(batches.world.share(units), batches.tokens):
         loss_U = unit_losses(module, some, batches.device).double().cpu()
         found |= {unit.number: value for unit, value in zip(some, loss_U, strict=True)}
     return batches.world.stacked(found, len(units))

@@ -113,27 +113,6 @@ def _has_smollm2():
         return False
 
 
-def test_mistakes_get_one_line(folder, tmp_path):
-    source = tiny_model(tmp_path / "tiny")
-    for settings, text in (
-        ({"mask_token": "nothing"}, "no unused special token of this model"),
-        ({"mask_token": "<|im_end|>"}, "no unused special token"),
-        ({"prompt_sees": "half"}, "expected all, prompt"),
-    ):
-        with pytest.raises(UserError, match=text):
-            convert(source, tmp_path / "new", **settings)
-    with pytest.raises(UserError, match="masked diffusion model already"):
-        convert(folder, tmp_path / "new")
-    with pytest.raises(UserError, match="not empty"):
-        convert(source, folder)
-    config = json.loads((source / "config.json").read_text())
-    (source / "config.json").write_text(json.dumps({**config, "model_type": "gpt2"}))
-    with pytest.raises(UserError, match=r"gpt2.*expected llama"):
-        convert(source, tmp_path / "new")
-    with pytest.raises(UserError, match="convert other FOLDER"):
-        find_folder("diffusion:other")
-
-
 def test_a_new_mask_in_a_padded_embedding_is_the_mean_of_the_tokens(tmp_path):
     source = tiny_model(tmp_path / "a", seed=3)
     file = source / "model.safetensors"

@@ -31,8 +31,8 @@ from burnish.records import Message, Status, Task, Trajectory
 from burnish.rewards.checks.match import exact_match, normalize_answer
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.prompting import Question, Unreadable, fence, fill, mark_for
+from burnish.rollouts import single_turn
 from burnish.rollouts.base import Players, failed, roll_out
-from burnish.rollouts.one_turn import single_turn
 from burnish.seeds import derive
 from burnish.source import describe, find_function
 from burnish.user_code import calling_user_code

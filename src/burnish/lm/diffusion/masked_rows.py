@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from burnish.arguments import as_whole
+from burnish.lm.base import TokenIds
 from burnish.lm.decoder import Decoder, plain_head
 from burnish.lm.head import chunk_tokens, token_logprobs
-from burnish.lm.model_input import ModelInput, Segments
+from burnish.lm.model_input import ModelInput, Segments, passes
 from burnish.records import Trajectory
 from burnish.seeds import derive
 
@@ -23,11 +23,11 @@ PADDING = -1
 
 
 def both_ways(
-    rows: Sequence[Sequence[int]],
+    rows: Sequence[TokenIds],
     *,
     pad: int,
     device: torch.device,
-    prompts: Sequence[int] | None = None,
+    prompts: TokenIds | None = None,
     multiple: int = 1,
 ) -> ModelInput:
     """Rows padded on the right; with `prompts`, so many first tokens of each see only each other."""
@@ -45,7 +45,7 @@ def both_ways(
 
 
 def packed_input(
-    rows: Sequence[Sequence[int]],
+    rows: Sequence[TokenIds],
     starts: Sequence[NDArray[np.int64]],
     *,
     device: torch.device,
@@ -129,7 +129,7 @@ class Filled(NamedTuple):
     """Places behind it that nobody wrote: masked, and never counted."""
 
 
-def fill(answer: Sequence[int], canvas: int, end: int | None, room: int | None = None) -> Filled:
+def fill(answer: TokenIds, canvas: int, end: int | None, room: int | None = None) -> Filled:
     """An answer on a canvas of the next multiple of `canvas` tokens, at most `room`.
 
     An answer that ends with the end token is filled with more of them, as models are trained. One that
@@ -149,8 +149,8 @@ def fill(answer: Sequence[int], canvas: int, end: int | None, room: int | None =
 
 
 def pair_row(
-    prompt: Sequence[int],
-    answer: Sequence[int],
+    prompt: TokenIds,
+    answer: TokenIds,
     *,
     mask: int,
     longest: int,
@@ -197,16 +197,9 @@ def unit_of(
     return Unit(row, places, chance_L[places], **more)
 
 
-def passes(units: Sequence[Unit], tokens: int) -> Iterator[list[Unit]]:
+def unit_passes(units: Sequence[Unit], tokens: int) -> Iterator[list[Unit]]:
     """Units of similar length together, longest first, so that each pass has about `tokens` tokens."""
-    some: list[Unit] = []
-    for unit in sorted(units, key=lambda unit: -len(unit.row.ids)):
-        if some and (len(some) + 1) * len(some[0].row.ids) > tokens:
-            yield some
-            some = []
-        some.append(unit)
-    if some:
-        yield some
+    return passes(units, tokens, lambda unit: len(unit.row.ids))
 
 
 def unit_losses(module: Decoder, units: Sequence[Unit], device: torch.device) -> Tensor:
@@ -229,13 +222,11 @@ class UnitLogprobs(NamedTuple):
 
 def unit_logprobs(module: Decoder, units: Sequence[Unit], device: torch.device) -> UnitLogprobs:
     """Log-prob of every masked token where it stands; the mask token itself is impossible."""
-    architecture = module.architecture
-    assert architecture.mask_id is not None
     noisy, targets = [], []
     for unit in units:
         ids = np.array(unit.row.ids, dtype=np.int64)
         targets.append(ids[unit.places])
-        ids[unit.places] = architecture.mask_id
+        ids[unit.places] = module.architecture.mask
         noisy.append(ids.tolist())
     sizes = [len(unit.places) for unit in units]
     inputs = _inputs(module, units, noisy, device)
@@ -253,7 +244,6 @@ def _inputs(
     module: Decoder, units: Sequence[Unit], noisy: list[list[int]], device: torch.device
 ) -> ModelInput:
     architecture = module.architecture
-    assert architecture.mask_id is not None
     multiple = CUDA_MULTIPLE if device.type == "cuda" else 1
     if any(unit.row.starts is not None for unit in units):
         starts = [
@@ -264,14 +254,14 @@ def _inputs(
             noisy,
             starts,
             device=device,
-            pad=architecture.mask_id,
+            pad=architecture.mask,
             multiple=multiple,
             takes_segments=Segments.can_run(module, device),
         )
     is_apart = architecture.prompt_sees == "prompt"
     return both_ways(
         noisy,
-        pad=architecture.mask_id,
+        pad=architecture.mask,
         device=device,
         prompts=[unit.row.prompt for unit in units] if is_apart else None,
         multiple=multiple,
@@ -280,10 +270,8 @@ def _inputs(
 
 def without_mask(module: Decoder, logits_NV: Tensor) -> Tensor:
     """The logits with the mask token made impossible: nothing is ever predicted to be a mask."""
-    mask = module.architecture.mask_id
-    assert mask is not None
     forbidden_V = torch.zeros(logits_NV.shape[-1], dtype=torch.bool, device=logits_NV.device)
-    forbidden_V[mask] = True
+    forbidden_V[module.architecture.mask] = True
     return logits_NV.masked_fill(forbidden_V, float("-inf"))
 
 
@@ -326,7 +314,7 @@ class Bound(NamedTuple):
 @torch.no_grad()
 def likelihood_bound(
     module: Decoder,
-    pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+    pairs: Sequence[tuple[TokenIds, TokenIds]],
     *,
     samples: int = SAMPLES,
     seed: int = 0,
@@ -334,9 +322,7 @@ def likelihood_bound(
     end: int | None = None,
 ) -> list[Bound]:
     """Bounds for responses to prompts, each as token ids; an empty response has log-prob 0."""
-    samples = as_whole("samples", samples, low=1)
-    mask = module.architecture.mask_id
-    assert mask is not None
+    mask = module.architecture.mask
     device = module.head_weight.device
     longest = module.max_positions
     rows = [
@@ -350,7 +336,7 @@ def likelihood_bound(
         for k, unit in enumerate(bound_units(row, samples, seed))
     ]
     parts = [[[0.0] * len(answer) for _ in range(samples)] for _, answer in pairs]
-    for some in passes(units, PASS_TOKENS["cuda" if device.type == "cuda" else "cpu"]):
+    for some in unit_passes(units, PASS_TOKENS["cuda" if device.type == "cuda" else "cpu"]):
         found = unit_logprobs(module, some, device)
         logps = iter(found.logp_N.double().tolist())
         for unit in some:

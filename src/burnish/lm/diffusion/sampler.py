@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, get_args
+from typing import Annotated, Literal, NamedTuple, get_args
 
 import msgspec
 import torch
@@ -20,7 +20,7 @@ from torch import Tensor
 from burnish import seeds
 from burnish.boundary import Settings
 from burnish.errors import ArgumentError, UserError
-from burnish.lm.base import Completion
+from burnish.lm.base import Completion, JsonObject
 from burnish.lm.decoder import Decoder
 from burnish.lm.diffusion.masked_rows import both_ways, without_mask
 from burnish.lm.hardware import prefill_tokens
@@ -75,7 +75,7 @@ def read_decoding(folder: Path) -> Decoding:
 def write_decoding(folder: Path, settings: Decoding) -> None:
     """Put the settings beside a model."""
     file = folder / "generation_config.json"
-    plain: dict[str, Any] = msgspec.to_builtins(settings)
+    plain: JsonObject = msgspec.to_builtins(settings)
     write_json(file, {**read_json(file), KEY: plain})
 
 
@@ -85,7 +85,7 @@ def parse_decoding(text: str, start: Decoding) -> Decoding:
     >>> parse_decoding("steps=8,order=entropy", Decoding()).steps
     8
     """
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     for part in filter(None, (one.strip() for one in text.split(","))):
         key, mark, value = (word.strip() for word in part.partition("="))
         if not mark or key not in Decoding.__struct_fields__:
@@ -93,10 +93,7 @@ def parse_decoding(text: str, start: Decoding) -> Decoding:
                 f"decoding: got '{part}', expected key=value of {', '.join(Decoding.__struct_fields__)}"
             )
         found[key] = int(value) if value.isascii() and value.isdigit() else value
-    try:
-        return msgspec.structs.replace(start, **found)
-    except ArgumentError as error:
-        raise UserError(f"decoding: {error}") from None
+    return msgspec.structs.replace(start, **found)
 
 
 def order_scores(logits_NV: Tensor, drawn_N: Tensor, order: str, uniforms_N: Tensor) -> Tensor:
@@ -148,12 +145,12 @@ class DiffusionSampler:
         module: Decoder,
         tokenizer: Tokenizer,
         *,
-        decoding: Decoding | None = None,
+        decoding: Decoding,
         name: str = "",
         max_rows: int | None = None,
     ) -> None:
         self.module, self.tokenizer, self.name = module, tokenizer, name
-        self.decoding = decoding or Decoding()
+        self.decoding = decoding
         self.passes = 0
         self._max_rows = max_rows
         self._lock = threading.Lock()
@@ -297,17 +294,12 @@ class _Block(NamedTuple):
     @classmethod
     def open(cls, module: Decoder, rows: Sequence[Row], decoding: Decoding) -> _Block:
         device = module.head_weight.device
-        mask = module.architecture.mask_id
-        assert mask is not None
+        mask = module.architecture.mask
         widths = [min(decoding.block, row.request.max_new - len(row.tokens)) for row in rows]
-        canvases = [
-            [
-                *row.tokens,
-                *[mask]
-                * (_canvas(row, len(row.tokens) + width, module, decoding) - len(row.tokens)),
-            ]
-            for row, width in zip(rows, widths, strict=True)
-        ]
+        canvases = []
+        for row, width in zip(rows, widths, strict=True):
+            size = _canvas(row, len(row.tokens) + width, module, decoding)
+            canvases.append([*row.tokens, *[mask] * (size - len(row.tokens))])
         counts = [step_counts(width, decoding.steps) for width in widths]
         steps = max(map(len, counts))
         counts_BS = torch.tensor([[*c, *[0] * (steps - len(c))] for c in counts], device=device)
@@ -393,8 +385,7 @@ def _behind_prompts(
     module: Decoder, rows: Sequence[Row], canvases: Sequence[Sequence[int]]
 ) -> tuple[ModelInput, Callable[[ModelInput], Tensor]]:
     """Canvases as input, and a pass over them alone that reads the prompts' keys from before."""
-    device, mask = module.head_weight.device, module.architecture.mask_id
-    assert mask is not None
+    device, mask = module.head_weight.device, module.architecture.mask
     layers: dict[int, tuple[Tensor, Tensor]] = {}
     prompts = both_ways([row.prompt for row in rows], pad=mask, device=device)
 

@@ -24,7 +24,7 @@ from burnish.config.schema import Config
 from burnish.config.schema import DiffusionTrain as DiffusionSettings
 from burnish.errors import UserError
 from burnish.lm.decoder import Decoder, Layer
-from burnish.lm.diffusion.masked_rows import TokenRow, Unit, passes, unit_losses
+from burnish.lm.diffusion.masked_rows import TokenRow, Unit, unit_losses, unit_passes
 from burnish.lm.diffusion.sampler import parse_decoding, read_decoding, write_decoding
 from burnish.models.masked_diffusion.control import BINS, GradientBaseline, smoothed_loss
 from burnish.models.masked_diffusion.samplers import PPots, UniformRates
@@ -176,7 +176,7 @@ class DiffusionAlgorithm(Algorithm[MaskedBatch, MaskedMicro]):
             parts = [batch.units[k * size : (k + 1) * size] for k in range(count)]
         correction_N = self._correction(batch)
         for part in parts:
-            for some in passes(self.setup.world.share(part), tokens):
+            for some in unit_passes(self.setup.world.share(part), tokens):
                 t_U = batch.t_B[[unit.number for unit in some]]
                 yield MaskedMicro(some, t_U, correction_N)
                 correction_N = None

@@ -25,8 +25,8 @@ from burnish.lm.diffusion.masked_rows import (
     Unit,
     answer_row,
     bound_units,
-    passes,
     unit_logprobs,
+    unit_passes,
 )
 from burnish.lm.diffusion.sampler import Decoding, parse_decoding, read_decoding, write_decoding
 from burnish.lm.tokenizer import end_of_turn
@@ -105,7 +105,7 @@ class DiffusionPolicy(PolicyAlgorithm):
         for i in members:
             units[i] = self.units(batch.trajectories[i], i, batch.step)
             one_each.append(units[i][0])
-        for some in passes(one_each, max(1, tokens // self.masks)):
+        for some in unit_passes(one_each, max(1, tokens // self.masks)):
             chosen = [unit.number for unit in some]
             yield Estimated(chosen, [unit for i in chosen for unit in units[i]], batch)
 
