@@ -62,8 +62,8 @@ def test_the_piece_has_bounds_of_its_own_unless_given():
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        ({"low": 0.5}, "low, high: got 0.5"),
-        ({"high": 0.2}, "low, high: got 0.1 and 0.2"),
+        ({"low": 0.5}, "low: got 0.5"),
+        ({"high": 0.2}, "expected at most high, 0.2"),
         ({"target": -1.0}, "target: got"),
         ({"rate": math.inf}, "rate: got"),
         ({"every": 0}, "every: got 0"),

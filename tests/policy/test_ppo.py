@@ -231,13 +231,6 @@ def test_what_makes_no_sense_is_refused_in_one_line(case):
     assert "\n" not in str(refused.value)
 
 
-def test_a_loss_without_the_critics_values_is_refused():
-    ones = torch.ones(1, 2)
-    given = LossBatch(ones, ones, ones, ones, ones, ones, torch.ones(1))
-    with pytest.raises(ArgumentError, match=r"values_BT: got none, expected \(1, 2\)"):
-        loss(ppo(), given)
-
-
 def test_a_separate_critic_adds_nothing_to_the_policys_loss():
     logp = torch.tensor([[-1.0, -2.0]], dtype=torch.float64, requires_grad=True)
     values = torch.tensor([[0.5, 0.25]], dtype=torch.float64, requires_grad=True)
