@@ -210,14 +210,6 @@ REFUSED = {
         lambda: Recipe(advantage=NormaliseThenSum(), critic=SharedCritic()),
         "use advantage 'gae', or critic 'none'",
     ),
-    "no values": (
-        lambda: advantages(
-            ppo(),
-            RewardBatch(f64([[1.0]]), f64([1.0]), *[torch.ones(1).long()] * 2, torch.zeros(1)),
-        ),
-        "values_BT: got none",
-    ),
-    "no kl": (lambda: advantages(ppo(kl=1.0), batch_of([1.0], [[0.0]], [1])), "kl_BT: got none"),
     "NaN values": (lambda: advantages(ppo(), batch_of([1.0], [[NAN]], [1])), "values: "),
 }
 
