@@ -16,7 +16,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -191,6 +191,8 @@ class RunIndex:
         self._table = sqlite3.connect(":memory:", check_same_thread=False)
         self._table.executescript(_TABLES)
         self._behind, self._last_id, self._end = 0, "", -1
+        self.words: Counter[tuple[str, str, str, str, str, int]] = Counter()
+        """How many rows have each split, role, status, finish, signal and `keep`."""
         self._scans: OrderedDict[str, _Scan] = OrderedDict()
 
     @property
@@ -217,6 +219,7 @@ class RunIndex:
             for rows, parts in chunk:
                 marks = ", ".join("?" * len(rows[0]))
                 self._table.executemany(f"INSERT INTO rows VALUES ({marks})", rows)
+                self.words.update((row[2], *row[4:7], row[11], row[7]) for row in rows)
                 self._table.executemany("INSERT OR REPLACE INTO parts VALUES (?, ?, ?)", parts)
             self._behind, self._last_id, self._end = last, last_id, end
         return bool(chunk)

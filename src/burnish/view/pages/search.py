@@ -177,11 +177,10 @@ def facets(indexer: Indexer, folder: Path) -> Page:
     """What the samples that are indexed by now can be filtered by."""
     index = _index(indexer, folder)
     kinds = {"splits": 0, "roles": 1, "statuses": 2, "finishes": 3, "signals": 4}
-    query = "SELECT split, role, status, finish, signal, keep, count(*) FROM rows GROUP BY 1, 2, 3, 4, 5, 6"
     counted: dict[str, Counter[str]] = {field: Counter() for field in kinds}
     counted["signals"].update(dict.fromkeys(Signal, 0))
     kept = 0
-    for *words, keep, count in index.query(query):
+    for (*words, keep), count in index.words.copy().items():
         kept += count if keep else 0
         for field, place in kinds.items():
             counted[field][words[place]] += count
