@@ -123,7 +123,6 @@ REFUSED = [
     (scalars, {"low": 1.0}, "low: got 1.0, expected a number from 0 to below 1"),
     (scalars, {"low": math.nan}, "low: got nan, expected a number from 0 to below 1"),
     (scalars, {"low": True}, "low: got True, expected a number from 0 to below 1"),
-    (scalars, {"low": "x"}, "low: got 'x', expected a number from 0 to below 1"),
     (
         scalars,
         {"low": 0, "word": "man"},
@@ -133,7 +132,6 @@ REFUSED = [
     (scalars, {}, "scalars: missing a required argument: 'low'"),
     (scalars, {"low": 0, "x": 1}, "scalars: got an unexpected keyword argument 'x'"),
     (counts, {"n": 0}, "n: got 0, expected a whole number of at least 1"),
-    (counts, {"n": 1.5}, "n: got 1.5, expected a whole number of at least 1"),
     (counts, {"n": 1, "k": -1}, "k: got -1, expected a whole number of at least 0 or none"),
     (counts, {"n": 1, "cap": math.inf}, "cap: got inf, expected a number above 0 or none"),
     (counts, {"n": 10**400}, "expected a whole number of at least 1"),
@@ -149,7 +147,6 @@ REFUSED = [
     (records, {"criteria": [{"name": "n", "weight": 2}]}, "criteria[0].weight: got 2, expected"),
     (records, {"criteria": [5]}, "criteria[0]: got 5, expected a dict with name, weight"),
     (records, {"criteria": [], "ask": 5}, "ask: got 5, expected a function"),
-    (records, {"criteria": [], "at": 5}, "at: got 5, expected a path"),
     (
         arrays,
         {"rewards": [1, math.inf]},
@@ -157,7 +154,6 @@ REFUSED = [
     ),
     (arrays, {"rewards": [1e200]}, "rewards: [0] is 1e+200, expected finite numbers"),
     (arrays, {"rewards": "a"}, "rewards: got 'a', expected numbers"),
-    (arrays, {"rewards": None}, "rewards: got None, expected finite numbers"),
     (arrays, {"rewards": [[[1.0]]]}, "rewards: got shape (1, 1, 1), expected (B) or (B, K)"),
     (
         arrays,
@@ -165,19 +161,15 @@ REFUSED = [
         "keep: got shape (1,), expected (B) with B = 2 as in",
     ),
     (arrays, {"rewards": [1], "keep": [0.5]}, "keep: got [0.5], expected 1 (yes) and 0 (no)"),
-    (arrays, {"rewards": [1], "keep": [math.nan]}, "keep: [0] is nan, expected 1 (yes) and 0 (no)"),
     (arrays, {"rewards": [1], "ids": [[0.5]]}, "ids: got [0.5], expected whole numbers"),
     (arrays, {"rewards": [1], "share": [1.5]}, "share: [0] is 1.5, expected finite numbers from 0"),
-    (arrays, {"rewards": [1], "share": [math.nan]}, "share: [0] is nan, expected finite numbers"),
     (arrays, {"rewards": [1], "bound": "x"}, "bound: got 'x', expected a finite number"),
     (
         logp,
         {"values": [[1.0]], "mask": [[1, 1]]},
         "mask: got shape (1, 2), expected (B, T) with B = 1 as in values",
     ),
-    (Region, {"low": 1.0}, "low: got 1.0, expected a number from 0 to below 1"),
     (Region, {"high": math.nan}, "high: got nan, expected a number of at least 0"),
-    (Region, {"names": "ab"}, "names: got 'ab', expected a list, each a text"),
     (Region, {"range": (1.0, math.nan)}, "range[1]: got nan, expected a finite number"),
     (Region, {"low": 0.5}, "low: got 0.5, expected at most high, 0.2"),
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Set, Sized
 from pathlib import Path
 from typing import Any
 
@@ -162,12 +162,18 @@ def as_list(what: str, values: Any, *, least: int = 0) -> list[Any]:
     return found
 
 
-def same_length(what: str, values: Sequence[Any], length: int, of: str) -> None:
+def same_length(what: str, values: Sized, length: int, of: str) -> None:
     """Refuse a list that has not one item for each of `length` others."""
     if len(values) != length:
         raise ArgumentError(
             f"{what}: got {len(values)}, expected one for each of the {length} {of}"
         )
+
+
+def ordered(what: str, value: float, other: str, most: float) -> None:
+    """Refuse a number above another one that bounds it."""
+    if value > most:
+        raise ArgumentError(f"{what}: got {value}, expected at most {other}, {most}")
 
 
 def plain_number(value: Any) -> float | None:

@@ -94,6 +94,10 @@ UNREAD = Mark()
 
 Cap = Annotated[float, Meta(gt=0.0), INFINITE]
 
+UNIONS = (Union, types.UnionType)
+SINGLE = (None, Literal)
+"""Origins of the types whose values hold no others."""
+
 HUGE: dict[type, float] = {float: LARGEST, int: 2**63 - 1, bool: 1}
 """No number of use is beyond these, whatever its range."""
 
@@ -276,25 +280,22 @@ def reader(kind: Any) -> Reader:
             return cast(Reads, mark).read
     if any(map(_is_array, options)):
         return _array_reader(options, marks)
-    if is_plain(kind):
+    if is_plain(kind) and all(typing.get_origin(_opened(one)[0]) in SINGLE for one in options):
         return _plain_reader(_finite(kind))
     if len(options) > 1:
         return _union_reader(options)
-    limits = _meta(marks)
-    return _item_reader(options[0], (limits.min_length if limits is not None else None) or 0)
+    return _item_reader(options[0], _meta(marks))
 
 
 def is_plain(kind: Any) -> bool:
-    """True if msgspec alone can read it: scalars and words, in lists, tuples and dicts."""
+    """True for numbers, words and flags, and for lists, tuples and dicts of them."""
     kind, marks = _opened(kind)
     origin = typing.get_origin(kind)
     if any(hasattr(mark, "read") for mark in marks):
         return False
-    if origin is Literal or kind in (bool, int, float, str, type(None)):
-        return True
-    if origin in (Union, types.UnionType, list, tuple, dict, abc.Sequence, abc.Mapping):
+    if origin in (*UNIONS, list, tuple, dict, abc.Sequence, abc.Mapping):
         return all(is_plain(one) for one in typing.get_args(kind) if one is not ...)
-    return False
+    return origin is Literal or kind in (bool, int, float, str, type(None))
 
 
 def _opened(kind: Any) -> tuple[Any, list[Any]]:
@@ -308,12 +309,12 @@ def _opened(kind: Any) -> tuple[Any, list[Any]]:
 def _parts(kind: Any) -> tuple[list[Any], list[Any]]:
     """The members of a union, and the marks of the whole or of its array."""
     bare, marks = _opened(kind)
-    if typing.get_origin(bare) not in (Union, types.UnionType):
+    if typing.get_origin(bare) not in UNIONS:
         return [bare], marks
     options: list[Any] = []
     for one in typing.get_args(bare):
         inner, own = _opened(one)
-        if typing.get_origin(inner) in (Union, types.UnionType) or _is_array(inner):
+        if typing.get_origin(inner) in UNIONS or _is_array(inner):
             more, own = _parts(one)
             options += more
             marks = [*marks, *own]
@@ -341,7 +342,7 @@ def _device(given: Iterable[Any]) -> Any:
     return next((one.device for one in given if isinstance(one, torch.Tensor)), None)
 
 
-# Scalars, words, lists of them: msgspec reads them; only a value that does not fit is looked at.
+# Numbers, words and flags: msgspec reads them; only a value that does not fit is looked at.
 
 
 def _finite(kind: Any) -> Any:
@@ -349,15 +350,9 @@ def _finite(kind: Any) -> Any:
     if kind is float:
         return Number
     bare, marks = _opened(kind)
-    if marks and bare is not float:
-        return Annotated[_finite(bare), *marks]
-    arguments = typing.get_args(kind)
-    if not arguments or marks or typing.get_origin(kind) is Literal:
-        return kind
-    inner = tuple(_finite(one) for one in arguments)
-    if typing.get_origin(kind) in (Union, types.UnionType):
-        return Union[inner]  # noqa: UP007
-    return typing.get_origin(kind)[inner]
+    if typing.get_origin(bare) in UNIONS:
+        bare = Union[tuple(map(_finite, typing.get_args(bare)))]  # noqa: UP007
+    return Annotated[bare, *marks] if marks else bare
 
 
 def _plain_reader(kind: Any) -> Reader:
@@ -366,15 +361,18 @@ def _plain_reader(kind: Any) -> Reader:
     is_unbounded = any(INFINITE in own for own in (marks, *(_opened(one)[1] for one in options)))
     integers = [n for n in numbers if n is int or isinstance([*typing.get_args(n), None][0], int)]
     whole = bool(integers) and float not in numbers
+    words = [word for one in numbers for word in typing.get_args(one) if isinstance(word, str)]
 
     def read(name: str, given: Any, call: Call) -> Any:
         value = plain(given)
         if whole and isinstance(value, float) and value.is_integer():
             value = int(value)
         try:
-            found = _converted(value, kind)
+            found = msgspec.convert(value, kind)
         except (msgspec.ValidationError, OverflowError):
-            raise _misfit(name, given, value, kind) from None
+            error = refused(name, given, expected(kind))
+            hint = did_you_mean(value, words) if words and isinstance(value, str) else ""
+            raise ArgumentError(f"{error}.{hint}") if hint else error from None
         if isinstance(found, int | float) and not is_unbounded and abs(found) > HUGE[type(found)]:
             raise refused(name, given, expected(kind))
         return found
@@ -382,55 +380,7 @@ def _plain_reader(kind: Any) -> Reader:
     return read
 
 
-def _converted(value: Any, kind: Any) -> Any:
-    """A value as msgspec reads it; arrays, ranges and views inside count as lists."""
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError:
-        if isinstance(value, bool | int | float | str | None):
-            raise
-        return msgspec.convert(_as_lists(value), kind)
-
-
-def _as_lists(value: Any, depth: int = 4) -> Any:
-    value = plain(value)
-    if not depth or isinstance(value, str | bytes):
-        return value
-    if isinstance(value, Mapping):
-        return {key: _as_lists(one, depth - 1) for key, one in value.items()}
-    is_list = isinstance(value, abc.Sequence | abc.MappingView)
-    return [_as_lists(one, depth - 1) for one in value] if is_list else value
-
-
-def _misfit(name: str, given: Any, value: Any, kind: Any) -> ArgumentError:
-    """The refusal of the innermost value that does not fit."""
-    options = [_opened(one)[0] for one in _parts(kind)[0]]
-    for one in options:
-        origin, inner = typing.get_origin(one), typing.get_args(one)
-        items: Iterable[tuple[str, Any, Any]] = ()
-        if isinstance(value, list | tuple) and origin in (list, tuple, abc.Sequence):
-            kinds = inner if origin is tuple and ... not in inner else (inner[0],) * len(value)
-            if len(kinds) == len(value):
-                items = [(f"{name}[{i}]", v, k) for i, (v, k) in enumerate(zip(value, kinds))]  # noqa: B905
-        elif isinstance(value, Mapping) and origin in (dict, abc.Mapping):
-            items = [(f"{name}.{key}", v, inner[1]) for key, v in value.items()]
-        for place, item, item_kind in items:
-            try:
-                _converted(plain(item), item_kind)
-            except (msgspec.ValidationError, OverflowError):
-                return _misfit(place, item, plain(item), item_kind)
-    words = [word for one in options for word in _literal(one)]
-    hint = did_you_mean(value, words) if words and isinstance(value, str) else ""
-    error = refused(name, given, expected(kind))
-    return ArgumentError(f"{error}.{hint}") if hint else error
-
-
-def _literal(kind: Any) -> list[str]:
-    arguments = typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
-    return [one for one in arguments if isinstance(one, str)]
-
-
-# Records, functions and objects, and lists of them.
+# Lists, records, functions and objects.
 
 
 def _union_reader(kinds: Sequence[Any]) -> Reader:
@@ -462,14 +412,14 @@ def _union_reader(kinds: Sequence[Any]) -> Reader:
     return read
 
 
-def _item_reader(kind: Any, least: int = 0) -> Reader:
+def _item_reader(kind: Any, limits: Meta | None) -> Reader:
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin is abc.Callable or kind is abc.Callable:
         return _callable
     if origin in (list, tuple, abc.Sequence, abc.Iterable, abc.Collection):
-        return _list_reader(kind, origin, inner, least)
+        return _list_reader(kind, origin, inner, limits)
     if origin in (dict, abc.Mapping):
-        return _mapping_reader(kind, inner[1])
+        return _mapping_reader(kind, inner[1], limits)
     if typing.is_typeddict(kind):
         return _record_reader(kind)
     if kind in (Path, os.PathLike):
@@ -540,7 +490,11 @@ def _is_instance(given: Any, base: type) -> bool:
         return all(hasattr(given, one) for one in wanted)
 
 
-def _list_reader(kind: Any, origin: Any, inner: tuple[Any, ...], least: int) -> Reader:
+def _is_sized(limits: Meta | None, size: int) -> bool:
+    return limits is None or (limits.min_length or 0) <= size <= (limits.max_length or size)
+
+
+def _list_reader(kind: Any, origin: Any, inner: tuple[Any, ...], limits: Meta | None) -> Reader:
     is_fixed = origin is tuple and ... not in inner
     readers = [reader(one) for one in inner if one is not ...]
     make = tuple if origin is tuple else list
@@ -552,8 +506,8 @@ def _list_reader(kind: Any, origin: Any, inner: tuple[Any, ...], least: int) -> 
         if is_odd or not isinstance(items, Iterable):
             raise refused(name, given, expected(kind))
         items = list(items)
-        if len(items) < least or (is_fixed and len(items) != len(readers)):
-            raise refused(name, given, f"{expected(kind)}{' and not empty' * bool(least)}")
+        if not _is_sized(limits, len(items)) or (is_fixed and len(items) != len(readers)):
+            raise refused(name, given, expected(Annotated[kind, limits] if limits else kind))
         each = readers if is_fixed else readers * len(items)
         found = (one(f"{name}[{i}]", items[i], call) for i, one in enumerate(each))
         return make(found)
@@ -561,13 +515,12 @@ def _list_reader(kind: Any, origin: Any, inner: tuple[Any, ...], least: int) -> 
     return read
 
 
-def _mapping_reader(kind: Any, inner: Any) -> Reader:
+def _mapping_reader(kind: Any, inner: Any, limits: Meta | None) -> Reader:
     item, has_text_keys = reader(inner), (*typing.get_args(kind), str)[0] is str
 
     def read(name: str, given: Any, call: Call) -> Any:
-        if not isinstance(given, Mapping) or (
-            has_text_keys and not all(isinstance(key, str) for key in given)
-        ):
+        is_table = isinstance(given, Mapping) and _is_sized(limits, len(given))
+        if not is_table or (has_text_keys and not all(isinstance(key, str) for key in given)):
             raise refused(name, given, expected(kind))
         return {key: item(f"{name}.{key}", one, call) for key, one in given.items()}
 
@@ -655,17 +608,17 @@ def _as_array(name: str, given: Any, kind: Any, words: str) -> Tensor:
 
 def _fits(axes: Sequence[str], values: Tensor, name: str, call: Call) -> bool:
     """Whether a tensor has these axes; its lengths are kept where it has."""
-    free = [place for place, axis in enumerate(axes) if axis[0] in "*."]
+    free = [place for place, axis in enumerate(axes) if axis[0] == "*"]
     if len(axes) != values.ndim and not (free and values.ndim >= len(axes) - 1):
         return False
     sizes = list(values.shape)
     if free:
         before, after = free[0], len(axes) - free[0] - 1
         inner = tuple(sizes[before : len(sizes) - after])
-        if axes[before] != "..." and not call.same(axes[before], inner, name):
+        if not call.same(axes[before], inner, name):
             return False
         sizes = [*sizes[:before], *sizes[len(sizes) - after :]]
-        axes = [axis for axis in axes if axis[0] not in "*."]
+        axes = [axis for axis in axes if axis[0] != "*"]
     for axis, size in zip(axes, sizes, strict=True):
         letter = axis.lstrip("#")
         if axis == "_" or (axis[0] == "#" and size == 1):

@@ -98,8 +98,6 @@ class Words:
 
 def test_labels_are_looked_up_where_an_answer_begins():
     assert label_tokens(Words(), ["yes", "be"], before=":") == (1, 5)
-    with pytest.raises(UserError, match=r"'yes' is not one item .* but ' ', 'yes'"):
-        label_tokens(Words(), ["yes", "be"])
 
 
 def test_an_answer_that_melts_into_the_prompt_is_encoded_alone():
@@ -111,7 +109,6 @@ def test_an_answer_that_melts_into_the_prompt_is_encoded_alone():
     ("labels", "message"),
     [
         (["yes", "maybe"], "'maybe' is not one item of the model's vocabulary but 'may', 'be'"),
-        (["yes", "q"], "'q' is not one item"),
         (["yes", ""], "'' is not one item of the model's vocabulary but nothing"),
         (["yes", "yes"], "'yes' and 'yes' are the same item"),
         (["yes"], "at least two grades"),
@@ -126,10 +123,6 @@ def test_labels_of_a_real_tokenizer():
     tokenizer = load_model("tiny", device="cpu").tokenizer
     ids = label_tokens(tokenizer, ["0", "1", "2", "3"], before="<|im_start|>assistant\n")
     assert [tokenizer.decode([i]) for i in ids] == ["0", "1", "2", "3"]
-    with pytest.raises(
-        UserError, match="'10' is not one item of the model's vocabulary but '1', '0'"
-    ):
-        label_tokens(tokenizer, ["1", "10"])
 
 
 LOGP = [[-1.0, -2.0, math.nan], [-3.0, -math.inf, math.inf]]

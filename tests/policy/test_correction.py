@@ -1,12 +1,9 @@
-import math
-
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from policy_cases import loss_batch
 
-from burnish.errors import ArgumentError
 from burnish.policy import (
     Aggregate,
     MaskedImportance,
@@ -119,10 +116,3 @@ def test_the_gradient_of_each_token_is_multiplied_by_its_weight(correction):
     weights = correction.token_weights(shifted).weights_BT
     torch.testing.assert_close(gradient, plain * weights)
     assert found.correction["cut_share"] > 0
-
-
-def test_a_correction_needs_the_samplers_log_probs():
-    with pytest.raises(ArgumentError, match="sampler_logp_BT: got none, expected"):
-        loss(Recipe(correction=TruncatedImportance()), loss_batch())
-    with pytest.raises(ArgumentError, match=r"sampler_logp: \[0, 1\] is nan"):
-        truncated_importance(LOGP, [[-1.0, math.nan, -1.0]], [[1, 1, 1]])

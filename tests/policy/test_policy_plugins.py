@@ -110,17 +110,13 @@ def test_a_select_function_cannot_bring_back_a_rollout_without_reward(tmp_path):
     ("path", "message"),
     [
         ("pieces.py", "expected 'file.py:name' or 'package.module:name'"),
-        (":double", "expected 'file.py:name' or 'package.module:name'"),
         ("{folder}/piece.py:double", "does not exist.* Did you mean 'pieces.py'"),
         ("{folder}/pieces.py:duoble", "no function 'duoble'.* Did you mean 'double'"),
-        ("{folder}/broken.py:piece", "cannot be imported: SyntaxError: .*broken.py"),
         ("{folder}/failing.py:piece", "cannot be imported: ZeroDivisionError: division by zero"),
-        ("no_such_module:piece", "cannot be imported: ModuleNotFoundError: No module named"),
         ("{folder}/pieces.py:centred", r"is centred\(rewards_BK, groups_B, weights_K\); expected"),
     ],
 )
 def test_a_path_that_does_not_fit_is_explained_in_one_line(pieces, path, message):
-    (pieces.parent / "broken.py").write_text("def piece(:\n")
     (pieces.parent / "failing.py").write_text("1 / 0\n")
     piece = Function(path.format(folder=pieces.parent))
     with pytest.raises(UserError, match=message) as caught:
@@ -138,15 +134,12 @@ def test_options_that_the_function_does_not_take_are_named(pieces):
     [
         ("shaping", "return rewards_BK[:1]", r"a tensor of shape \(1, 1\); expected .* \(4, 1\)"),
         ("shaping", "return rewards_BK / 0", "returned inf; expected finite or NaN"),
-        ("shaping", "return [1.0]", r"returned list \[1.0\]; expected a tensor"),
         ("advantage", "return rewards_BK", r"a tensor of shape \(4, 1\); expected two tensors"),
-        ("advantage", "return rewards_BK, rewards_BK", r"expected a tensor of shape \(4,\)"),
         (
             "advantage",
             "return rewards_BK[:, 0] * float('nan'), rewards_BK",
             "returned nan for rollout 0; expected finite numbers",
         ),
-        ("select", "return estimate.values_B > 0, None", "returned NoneType None; expected"),
         (
             "select",
             "return estimate.values_B > 0, -torch.ones(4)",

@@ -210,14 +210,6 @@ REFUSED = {
         lambda: Recipe(advantage=NormaliseThenSum(), critic=SharedCritic()),
         "use advantage 'gae', or critic 'none'",
     ),
-    "no values": (
-        lambda: advantages(
-            ppo(),
-            RewardBatch(f64([[1.0]]), f64([1.0]), *[torch.ones(1).long()] * 2, torch.zeros(1)),
-        ),
-        "values_BT: got none",
-    ),
-    "no kl": (lambda: advantages(ppo(kl=1.0), batch_of([1.0], [[0.0]], [1])), "kl_BT: got none"),
     "NaN values": (lambda: advantages(ppo(), batch_of([1.0], [[NAN]], [1])), "values: "),
 }
 
@@ -229,13 +221,6 @@ def test_what_makes_no_sense_is_refused_in_one_line(case):
         make()
     assert line in str(refused.value)
     assert "\n" not in str(refused.value)
-
-
-def test_a_loss_without_the_critics_values_is_refused():
-    ones = torch.ones(1, 2)
-    given = LossBatch(ones, ones, ones, ones, ones, ones, torch.ones(1))
-    with pytest.raises(ArgumentError, match=r"values_BT: got none, expected \(1, 2\)"):
-        loss(ppo(), given)
 
 
 def test_a_separate_critic_adds_nothing_to_the_policys_loss():

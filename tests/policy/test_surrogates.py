@@ -197,7 +197,7 @@ def test_contradictions_are_refused():
             Recipe(surrogate=surrogate, trust_region=region)
     with pytest.raises(ArgumentError, match="name one"):
         Recipe(auxiliary=(Entropy(0.1), AdaptiveEntropy(target=0.3)))
-    with pytest.raises(ArgumentError, match="expected above low"):
+    with pytest.raises(ArgumentError, match="expected at most high"):
         ClipCov(low=2.0, high=1.0)
     with pytest.raises(ArgumentError, match="coefficient: got 2"):
         AdaptiveEntropy(target=0.3, coefficient=2.0)

@@ -5,7 +5,7 @@ import torch
 from policy_cases import loss_batch, reward_batch
 
 from burnish.errors import UserError
-from burnish.policy import BatchWhiten, Function, Recipe, Stepwise, advantages, loss
+from burnish.policy import Function, Recipe, Stepwise, advantages, loss
 from burnish.training.weighing import Segmenter, pad_segments
 
 LENGTHS = [3, 5, 1, 4]
@@ -116,11 +116,3 @@ def test_shape_mask_and_numbers_are_checked(tmp_path):
         recipe = own(folder, f"{start}{body}\n    return values, rewards_BK\n")
         with pytest.raises(UserError, match=message):
             advantages(recipe, BATCH)
-
-
-def test_what_needs_one_number_a_rollout_is_refused_by_name(tmp_path):
-    recipe = own(tmp_path, DISCOUNTED)
-    with pytest.raises(UserError, match="ratio: 'sequence' gives the whole answer one ratio"):
-        advantages(Recipe(advantage=recipe.advantage, ratio="sequence"), BATCH)
-    with pytest.raises(UserError, match="'batch_whiten' scales one number a rollout"):
-        advantages(Recipe(advantage=recipe.advantage, post_scale=BatchWhiten()), BATCH)

@@ -110,17 +110,6 @@ def test_runs_of_a_folder(folder):
     assert (line["held_out"], line["prompts"]) == (0.5, 4)
 
 
-def test_mistakes_are_one_line(folder):
-    with pytest.raises(UserError, match="Did you mean 'pandas'"):
-        burnish.load_run(folder).samples(form="panda")  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="no run 'two'"):
-        burnish.load_run("two", runs=folder.parent)
-    with pytest.raises(UserError, match="no folder"):
-        burnish.load_runs(folder / "nowhere")
-    with pytest.raises(AttributeError, match="no attribute 'load_rum'"):
-        burnish.load_rum  # noqa: B018
-
-
 def test_importing_burnish_loads_neither_the_store_nor_pandas():
     code = "import burnish, sys; print([m for m in ('pandas', 'pyarrow', 'burnish.store') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

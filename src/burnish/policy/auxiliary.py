@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from msgspec.structs import fields
 
+from burnish.arguments import ordered
 from burnish.boundary import UNREAD, Count, NonNegative, Number, PositiveInt, Share, public
 from burnish.errors import ArgumentError
 from burnish.policy.base import Component
+from burnish.policy.batch import needed
 from burnish.policy.objective import MAX_LOG_RATIO, RatioLevel, log_ratio
 from burnish.policy.state import EntropyState
 from burnish.tensors import as_logp, check_finite, torch
@@ -64,8 +66,7 @@ class KL(Component, frozen=True, tag="kl"):
     def term(self, batch: LossBatch, aggregate: Aggregate, ratio: RatioLevel) -> Tensor:
         if self.coefficient == 0:
             return batch.logp_BT.new_zeros(())
-        if batch.ref_logp_BT is None:
-            raise ArgumentError("ref_logp_BT: got none, expected (B, T); the recipe has a KL term")
+        ref_logp_BT = needed(batch.ref_logp_BT, "ref_logp_BT", "the recipe has a KL term")
         # Padding may hold anything: cut here, it cannot reach the gradient.
         is_out_BT = ~(batch.mask_BT.bool() & batch.keep_B.bool()[:, None])
         logp_BT = batch.logp_BT.masked_fill(is_out_BT, 0.0)
@@ -73,8 +74,12 @@ class KL(Component, frozen=True, tag="kl"):
         if self.correction:
             old_logp_BT = batch.old_logp_BT.detach()
             ratio_BT = log_ratio(batch.logp_BT, old_logp_BT, ~is_out_BT, ratio).exp()
-        kl_BT = kl_estimate(logp_BT, batch.ref_logp_BT.detach(), self.estimator, ratio_BT)
+        kl_BT = kl_estimate(logp_BT, ref_logp_BT.detach(), self.estimator, ratio_BT)
         return self.coefficient * aggregate.total(kl_BT, batch)
+
+
+def _entropy(batch: LossBatch) -> Tensor:
+    return needed(batch.entropy_BT, "entropy_BT", "the recipe has an entropy term")
 
 
 class Entropy(Component, frozen=True, tag="entropy"):
@@ -88,11 +93,7 @@ class Entropy(Component, frozen=True, tag="entropy"):
     def term(self, batch: LossBatch, aggregate: Aggregate, ratio: RatioLevel) -> Tensor:
         if self.coefficient == 0:
             return batch.logp_BT.new_zeros(())
-        if batch.entropy_BT is None:
-            raise ArgumentError(
-                "entropy_BT: got none, expected (B, T); the recipe has an entropy term"
-            )
-        return -self.coefficient * aggregate.total(batch.entropy_BT, batch)
+        return -self.coefficient * aggregate.total(_entropy(batch), batch)
 
 
 class AdaptiveEntropy(Component, frozen=True, tag="adaptive_entropy"):
@@ -118,20 +119,13 @@ class AdaptiveEntropy(Component, frozen=True, tag="adaptive_entropy"):
     """Greatest coefficient."""
 
     def check(self) -> None:
-        if not self.low <= self.coefficient <= self.high:
-            raise ArgumentError(
-                f"coefficient: got {self.coefficient}, expected `low` ({self.low}) to `high` "
-                f"({self.high})"
-            )
+        ordered("low", self.low, "coefficient", self.coefficient)
+        ordered("coefficient", self.coefficient, "high", self.high)
 
     def term(self, batch: LossBatch, aggregate: Aggregate, ratio: RatioLevel) -> Tensor:
         coefficient = batch.entropy_coefficient
         coefficient = self.coefficient if coefficient is None else coefficient
-        if batch.entropy_BT is None:
-            raise ArgumentError(
-                "entropy_BT: got none, expected (B, T); the recipe has an entropy term"
-            )
-        return -coefficient * aggregate.total(batch.entropy_BT, batch)
+        return -coefficient * aggregate.total(_entropy(batch), batch)
 
     def current(self, state: EntropyState | None) -> float:
         """The coefficient of the step after `state`; 0 while the last entropy was above the target."""
@@ -154,8 +148,7 @@ def adapted_entropy_coefficient(
     high: NonNegative = 1.0,
 ) -> float:
     """The coefficient after a step: up by `step` where `entropy <= target`, else down; in `low..high`."""
-    if low > high:
-        raise ArgumentError(f"low: got {low}, expected at most high, {high}")
+    ordered("low", low, "high", high)
     return min(max(coefficient + (step if entropy <= target else -step), low), high)
 
 
@@ -196,10 +189,9 @@ class SFT(Component, frozen=True, tag="sft"):
             raise ArgumentError(
                 "coefficient: got 0, expected above 0 with schedule 'adaptive', which multiplies it"
             )
-        if self.schedule == "adaptive" and not low <= self.coefficient <= high:
-            raise ArgumentError(
-                f"low, high: got {low} and {high}, expected `coefficient` ({self.coefficient}) between"
-            )
+        if self.schedule == "adaptive":
+            ordered("low", low, "coefficient", self.coefficient)
+            ordered("coefficient", self.coefficient, "high", high)
         plain = {field.name: field.default for field in fields(self)}
         for other, keys in READ_BY.items():
             unread = [key for key in keys if getattr(self, key) != plain[key]]
@@ -257,8 +249,6 @@ def kl_estimate(logp: Tensor, ref_logp: Tensor, kind: str, ratio: Tensor | None 
 @public
 def token_entropy(logits: Annotated[Float[Tensor, "*S V"], UNREAD]) -> Tensor:
     """The entropy in nats of each next-token distribution: (..., V) -> (...)."""
-    if not logits.shape[-1]:
-        raise ArgumentError(f"logits: got shape {tuple(logits.shape)}, expected (..., V)")
     logp = torch.log_softmax(logits, dim=-1)
     # A logit of -inf is a forbidden token: it adds 0 to the entropy, not 0 * inf.
     return -(logp.exp() * logp.masked_fill(logp == -torch.inf, 0.0)).sum(-1)

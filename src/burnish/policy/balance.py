@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
+from burnish.arguments import ordered
 from burnish.boundary import NonNegative, Number, Positive, public
 from burnish.errors import ArgumentError
 from burnish.tensors import torch
@@ -60,8 +61,7 @@ def adapted_coefficient(
     Kept within `low` and `high`. `nll` is that of held-out demonstrations, in nats a token; where
     it is missing or not finite, the coefficient stays as it is.
     """
-    if low > high:
-        raise ArgumentError(f"low: got {low}, expected at most high, {high}")
+    ordered("low", low, "high", high)
     if nll is None or not math.isfinite(nll):
         return coefficient
     growth = min(rate * (nll - target) / target, MOST_GROWTH)

@@ -13,12 +13,11 @@ the first two (verl gives it its reward), and missing rewards leave the statisti
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 from burnish.boundary import NonNegative, public
-from burnish.errors import ArgumentError
 from burnish.policy.base import Component
-from burnish.policy.batch import Estimate
+from burnish.policy.batch import Estimate, needed
 from burnish.policy.groups import (
     CONSTANT_RANGE,
     as_groups,
@@ -31,7 +30,7 @@ from burnish.policy.groups import (
     weighted_sum,
 )
 from burnish.policy.post_scale import batch_whiten
-from burnish.tensors import torch
+from burnish.tensors import check_shape, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 class LeaveOneOut(Component, frozen=True, tag="leave_one_out"):
     """Weighted sum of the rewards minus the mean of the group's other rollouts (RLOO)."""
 
-    ALIASES: ClassVar[tuple[str, ...]] = ("rloo",)
+    ALIASES = ("rloo",)
 
     def estimate(self, batch: RewardBatch) -> Estimate:
         total_B = weighted_sum(batch.rewards_BK, batch.weights_K)
@@ -70,7 +69,7 @@ def rloo_advantage(
 class LengthWeightedBaseline(Component, frozen=True, tag="length_weighted_baseline"):
     """Weighted sum of the rewards minus the group's mean, where long rollouts count more (OPO)."""
 
-    ALIASES: ClassVar[tuple[str, ...]] = ("opo",)
+    ALIASES = ("opo",)
 
     def estimate(self, batch: RewardBatch) -> Estimate:
         total_B = weighted_sum(batch.rewards_BK, batch.weights_K)
@@ -107,15 +106,11 @@ class GreedyBaseline(Component, frozen=True, tag="greedy_baseline"):
     its prompt teaches nothing: a baseline that failed is no 0.
     """
 
-    ALIASES: ClassVar[tuple[str, ...]] = ("remax",)
+    ALIASES = ("remax",)
 
     def estimate(self, batch: RewardBatch) -> Estimate:
-        if batch.baselines_BK is None:
-            raise ArgumentError(
-                "baselines_BK: got none, expected (B, K), the rewards of each prompt's greedy "
-                "answer; the recipe's advantage is greedy_baseline"
-            )
-        baselines_BK = batch.baselines_BK.to(batch.rewards_BK)
+        why = "the recipe's advantage compares with each prompt's greedy answer"
+        baselines_BK = needed(batch.baselines_BK, "baselines_BK", why).to(batch.rewards_BK)
         baselines_BK = baselines_BK.masked_fill(batch.weights_K == 0, 0.0)
         total_B = weighted_sum(batch.rewards_BK, batch.weights_K)
         baseline_B = weighted_sum(baselines_BK, batch.weights_K)
@@ -134,10 +129,7 @@ def remax_advantage(
 
     0 where either lacks a reward of non-zero weight.
     """
-    if rewards.shape != baselines.shape:
-        raise ArgumentError(
-            f"baselines: got shape {tuple(baselines.shape)}, expected {tuple(rewards.shape)}"
-        )
+    check_shape(baselines, "baselines", tuple(rewards.shape))
     weights_K = as_weights(weights, columns(rewards))
     return _gap(weighted_sum(rewards, weights_K), weighted_sum(baselines, weights_K))
 
@@ -151,7 +143,7 @@ class BatchNormalise(Component, frozen=True, tag="batch_normalise"):
     reward belongs to the whole answer.
     """
 
-    ALIASES: ClassVar[tuple[str, ...]] = ("reinforce_pp", "reinforce_plus_plus")
+    ALIASES = ("reinforce_pp", "reinforce_plus_plus")
 
     scope: Literal["token", "rollout"] = "token"
     """What a rollout counts for in mean and deviation: its tokens, or one."""

@@ -20,6 +20,14 @@ if TYPE_CHECKING:
     from burnish.policy.groups import GroupLabels
 
 
+def needed(value: Tensor | None, name: str, why: str) -> Tensor:
+    """A tensor that the recipe reads from its batch; its name ends in its axes."""
+    if value is None:
+        axes = ", ".join(name.rpartition("_")[2])
+        raise ArgumentError(f"{name}: got none, expected ({axes}); {why}")
+    return value
+
+
 @dataclass(frozen=True)
 class CriticTargets:
     """What a critic said of each trained token before the step's first update, and should have."""
@@ -79,9 +87,8 @@ class RewardBatch:
     @property
     def has_token_BT(self) -> Tensor:
         """True where a rollout has a token, shaped as `segments_BT`."""
-        if self.segments_BT is None:
-            raise ArgumentError("segments_BT: got none, expected (B, T)")
-        return self.has_token(self.segments_BT.shape[1]).to(self.segments_BT.device)
+        segments_BT = needed(self.segments_BT, "segments_BT", "the recipe credits segments")
+        return self.has_token(segments_BT.shape[1]).to(segments_BT.device)
 
     def has_token(self, width: int) -> Tensor:
         places_T = torch.arange(width, device=self.lengths_B.device)

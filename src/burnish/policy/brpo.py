@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from msgspec import Meta
 
-from burnish.boundary import MISSING, NonNegative, Share, public
+from burnish.arguments import ordered
+from burnish.boundary import MISSING, SOME, NonNegative, Share, public
 from burnish.errors import ArgumentError
 from burnish.policy.base import Component, Selection
 from burnish.policy.batch import Estimate
@@ -112,7 +113,9 @@ class BrpoAdvantages(NamedTuple):
 
 @public
 def brpo_advantages(
-    outcomes: Annotated[Float64[Tensor, " G"] | Float64[Tensor, "Q G"], Meta(ge=-1, le=1), MISSING],
+    outcomes: Annotated[
+        Float64[Tensor, " G"] | Float64[Tensor, "Q G"], Meta(ge=-1, le=1), MISSING, SOME
+    ],
     reference_index: Int[Tensor, ""] | Int[Tensor, " Q"] | None,
     skew_threshold: Share = 0.6,
     *,
@@ -125,8 +128,6 @@ def brpo_advantages(
     `center` subtracts the mean of the group and divides by its deviation (ddof 1), both over the
     rollouts with a verdict, which is `grpo_advantage` of these outcomes.
     """
-    if not outcomes.shape[-1]:
-        raise ArgumentError(f"outcomes: got shape {tuple(outcomes.shape)}, expected (G,) or (Q, G)")
     outcomes_QG = outcomes.reshape(-1, outcomes.shape[-1]).clone()
     queries, size = outcomes_QG.shape
     if reference_index is not None:
@@ -164,18 +165,13 @@ class PositionWeight(Component, frozen=True, tag="position_weight"):
     """Greatest factor."""
 
     def check(self) -> None:
-        _check_factors(self.low, self.high)
+        ordered("low", self.low, "high", self.high)
 
     def shape(self, shaped: Shaped, batch: RewardBatch) -> Shaped:
         rewards_BK = position_weight.plain(
             shaped.rewards_BK, batch, self.reward, self.picks, self.low, self.high
         )
         return dataclasses.replace(shaped, rewards_BK=rewards_BK)
-
-
-def _check_factors(low: float, high: float) -> None:
-    if low > high:
-        raise ArgumentError(f"low: got {low}, expected at most high, {high}")
 
 
 @public
@@ -192,7 +188,7 @@ def position_weight(
     Use an advantage without a group's deviation (`scale = "none"`): among verdicts of one margin
     it would divide the weight away again.
     """
-    _check_factors(low, high)
+    ordered("low", low, "high", high)
     column = batch.column(reward, "position_weight")
     first_B = rewards_BK[:, batch.column(picks, "position_weight")]
     if not (~first_B.isnan()).any():

@@ -16,8 +16,9 @@ from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
+from burnish.arguments import same_length
 from burnish.boundary import check_fields, public
-from burnish.errors import ArgumentError, UserError
+from burnish.errors import UserError
 from burnish.policy.aggregate import aggregate_loss
 from burnish.policy.base import Shaped
 from burnish.policy.batch import Advantages, Loss, LossBatch, RewardBatch
@@ -50,11 +51,7 @@ if TYPE_CHECKING:
 def advantages(recipe: Recipe, batch: RewardBatch, state: PolicyState | None = None) -> Advantages:
     """Advantages, selection and clip bounds of a whole step."""
     batch = given = check_fields(replace(batch))
-    if len(batch.titles) != batch.rewards_BK.shape[1]:
-        raise ArgumentError(
-            f"names: got {len(batch.names)}, expected one for each of the "
-            f"{batch.rewards_BK.shape[1]} rewards"
-        )
+    same_length("names", batch.titles, batch.rewards_BK.shape[1], "rewards")
     if not (batch.weights_K != 0).any():
         raise UserError(
             f"every reward ({', '.join(batch.titles)}) has weight 0; expected at least one other "

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta
 
+from burnish.arguments import ordered, same_length
 from burnish.boundary import MISSING, UNREAD, Count, NonNegative, Positive, Share, public
 from burnish.errors import ArgumentError
 from burnish.policy.base import Component, Selection
@@ -205,8 +206,7 @@ def random_filter(
     Each rollout's lot comes from `seed` and its position alone, the same on every machine.
     """
     candidates_B = torch.ones(count, dtype=torch.bool) if among is None else among
-    if len(candidates_B) != count:
-        raise ArgumentError(f"among: got {len(candidates_B)} values, expected `count`, {count}")
+    same_length("among", candidates_B, count, "rollouts of count")
     kept = _how_many(keep_count, share, int(candidates_B.sum()))
     positions = candidates_B.nonzero()[:, 0].tolist()
     drawn = sorted(positions, key=lambda position: derive(seed, "random_filter", position))[:kept]
@@ -220,12 +220,9 @@ def _how_many(keep_count: int | None, share: float | None, candidates: int) -> i
         raise ArgumentError(
             f"keep_count and share: got {keep_count} and {share}, expected exactly one of the two"
         )
-    if share is not None:
-        return round(share * candidates)
-    if keep_count is None or keep_count > candidates:
-        raise ArgumentError(
-            f"keep_count: got {keep_count}, expected at most the {candidates} to choose among"
-        )
+    if keep_count is None:
+        return round((share or 0.0) * candidates)
+    ordered("keep_count", keep_count, "the candidates", candidates)
     return keep_count
 
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 from msgspec import Meta
 
 from burnish.boundary import UNREAD, Positive, Share, public
-from burnish.errors import ArgumentError
 from burnish.policy.base import Component
+from burnish.policy.batch import needed
 from burnish.policy.objective import MAX_LOG_RATIO
 from burnish.tensors import LARGEST, check_finite
 
@@ -119,13 +119,12 @@ def _mask(ratio_BT: Tensor, used_BT: Tensor, low: float, high: float) -> Correct
 
 def _batch_ratio(batch: LossBatch, level: str) -> tuple[Tensor, Tensor]:
     """Ratios of a micro-batch; no value is read, because that would wait for the device."""
-    if batch.sampler_logp_BT is None:
-        raise ArgumentError(
-            "sampler_logp_BT: got none, expected (B, T); the recipe has a correction"
-        )
+    sampler_logp_BT = needed(
+        batch.sampler_logp_BT, "sampler_logp_BT", "the recipe has a correction"
+    )
     used_BT = batch.mask_BT.bool() & batch.keep_B.bool()[:, None]
     old_logp_BT = batch.old_logp_BT.detach()
-    sampler_logp_BT = batch.sampler_logp_BT.detach().to(old_logp_BT)
+    sampler_logp_BT = sampler_logp_BT.detach().to(old_logp_BT)
     return _ratio(old_logp_BT, sampler_logp_BT, used_BT, level), used_BT
 
 

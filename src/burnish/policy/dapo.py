@@ -14,8 +14,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from burnish.arguments import ordered
 from burnish.boundary import Count, Number, PositiveInt, public
-from burnish.errors import ArgumentError, UserError
+from burnish.errors import UserError
 from burnish.policy.base import Component, Selection
 from burnish.policy.groups import as_groups, group_sum
 from burnish.tensors import torch
@@ -69,7 +70,7 @@ class OverlongPenalty(Component, frozen=True, tag="overlong_penalty"):
 
     def check(self) -> None:
         if self.limit:
-            _check_buffer(self.limit, self.buffer)
+            ordered("buffer", self.buffer, "the limit", self.limit)
 
     def shape(self, shaped: Shaped, batch: RewardBatch) -> Shaped:
         rewards_BK = shaped.rewards_BK.clone()
@@ -88,10 +89,5 @@ class OverlongPenalty(Component, frozen=True, tag="overlong_penalty"):
 @public
 def overlong_penalty(lengths: Lengths, limit: PositiveInt, buffer: PositiveInt) -> Tensor:
     """`clip((limit - buffer - length) / buffer, -1, 0)` for each response: (B,) -> (B,)."""
-    _check_buffer(limit, buffer)
+    ordered("buffer", buffer, "the limit", limit)
     return ((limit - buffer - lengths) / buffer).clamp(-1.0, 0.0)
-
-
-def _check_buffer(limit: int, buffer: int) -> None:
-    if buffer > limit:
-        raise ArgumentError(f"buffer: got {buffer}, expected at most the limit, {limit}")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
+from burnish.arguments import ordered
 from burnish.boundary import MISSING, Cap, Fraction, NonNegative, Number, Positive, Share, public
 from burnish.errors import ArgumentError
 from burnish.policy.base import ClipBounds, Component
@@ -54,15 +55,11 @@ class Elastic(Component, frozen=True, tag="elastic"):
     """Greatest bound."""
 
     def check(self) -> None:
-        if self.least > self.most:
-            raise ArgumentError(f"least: got {self.least}, expected at most `most`, {self.most}")
-        for key, value in (("low", self.low), ("high", self.high)):
-            is_static = self.strength == 0 and self.macro == 0
-            if not is_static and not self.least <= value <= self.most:
-                raise ArgumentError(
-                    f"{key}: got {value}, expected `least` ({self.least}) to `most` ({self.most}); "
-                    "bounds never leave these"
-                )
+        ordered("least", self.least, "most", self.most)
+        if self.strength or self.macro:  # bounds never leave these
+            for key, value in (("low", self.low), ("high", self.high)):
+                ordered("least", self.least, key, value)
+                ordered(key, value, "most", self.most)
         if self.range is not None:
             check_range(*self.range)
         elif self.macro:
@@ -99,10 +96,8 @@ def elastic_bounds(
     bounds stay within `min_eps` and `max_eps_...`, which are absolute: give others for a base such as
     the 3e-4 of sequence ratios. With both strengths 0 they are `eps_low` and `eps_high` exactly.
     """
-    if not min_eps <= min(max_eps_low, max_eps_high):
-        raise ArgumentError(
-            f"min_eps: got {min_eps}, expected at most max_eps_low and max_eps_high"
-        )
+    ordered("min_eps", min_eps, "max_eps_low", max_eps_low)
+    ordered("min_eps", min_eps, "max_eps_high", max_eps_high)
     if strength == 0 and macro_strength == 0:
         return static_bounds.plain(advantages, eps_low, eps_high)
     factor = _micro(advantages, strength, center, adv_cap)

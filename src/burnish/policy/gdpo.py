@@ -10,7 +10,7 @@ error; and rewards may have weights.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 from burnish.boundary import NonNegative, Share, public
 from burnish.policy.base import Component
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 class NormaliseThenSum(Component, frozen=True, tag="normalise_then_sum"):
     """Each reward standardised in its group, then the weighted sum (GDPO)."""
 
-    ALIASES: ClassVar[tuple[str, ...]] = ("gdpo",)
+    ALIASES = ("gdpo",)
 
     eps: NonNegative = 1e-6
     """Added to the deviation."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta
 
-from burnish.arguments import as_list, refused
+from burnish.arguments import as_list, refused, same_length
 from burnish.boundary import MISSING, Call, NonNegative, public
 from burnish.errors import ArgumentError
 from burnish.numbers import plain
@@ -100,10 +100,7 @@ def as_weights(weights: Tensor | None, values_BK: Tensor) -> Tensor:
     """One weight for each column, (K,) float64; all 1 where none are given."""
     if weights is None:
         return values_BK.new_ones(values_BK.shape[1])
-    if weights.shape != values_BK.shape[1:]:
-        raise ArgumentError(
-            f"weights: got {len(weights)}, expected one for each of the {values_BK.shape[1]} rewards"
-        )
+    same_length("weights", weights, values_BK.shape[1], "rewards")
     return weights
 
 

@@ -8,7 +8,7 @@ otherwise, and missing rewards leave the statistics (see `groups`).
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 from burnish.boundary import NonNegative, public
 from burnish.policy.base import Component
@@ -38,7 +38,7 @@ Singletons = Literal["zero", "raw", "batch_mean"]
 class SumThenNormalise(Component, frozen=True, tag="sum_then_normalise"):
     """Weighted sum of the rewards, centred in its group, then scaled (GRPO, Dr.GRPO)."""
 
-    ALIASES: ClassVar[tuple[str, ...]] = ("grpo",)
+    ALIASES = ("grpo",)
 
     scale: Scale = "group_std"
     """What centred rewards are divided by: the group's deviation (GRPO), the batch's, or nothing

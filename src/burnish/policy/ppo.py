@@ -13,15 +13,14 @@ moves the trunk too. `separate` is a second model with an optimiser of its own (
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from msgspec import Meta
 
 from burnish.boundary import NonNegative, Positive, Share, public
-from burnish.errors import ArgumentError
 from burnish.policy.aggregate import aggregate_loss
 from burnish.policy.base import Component
-from burnish.policy.batch import CriticTargets, Estimate
+from burnish.policy.batch import CriticTargets, Estimate, needed
 from burnish.policy.groups import per_reward_advantages, weighted_sum
 from burnish.tensors import torch
 
@@ -38,7 +37,7 @@ _EPS = 1e-8
 class GeneralisedAdvantage(Component, frozen=True, tag="gae"):
     """What came after each token, beyond what the critic expected of it (PPO): one a token."""
 
-    ALIASES: ClassVar[tuple[str, ...]] = ("ppo",)
+    ALIASES = ("ppo",)
 
     gamma: Share = 1.0
     """Discount a token; 1 pays every token of an answer alike."""
@@ -50,22 +49,17 @@ class GeneralisedAdvantage(Component, frozen=True, tag="gae"):
     """Coefficient of the KL to the starting model that every token's reward loses: KL in the reward."""
 
     def estimate(self, batch: RewardBatch) -> Estimate:
-        if batch.values_BT is None:
-            raise ArgumentError(
-                "values_BT: got none, expected (B, T); the recipe's advantage is gae"
-            )
-        values_BT = batch.values_BT
+        values_BT = needed(batch.values_BT, "values_BT", "the recipe's advantage is gae")
         total_B = weighted_sum(batch.rewards_BK, batch.weights_K)
         is_present_B = ~total_B.isnan()
         # A rollout without a reward has no return; it leaves the statistics of whitening too.
         mask_BT = batch.has_token(values_BT.shape[1]) & is_present_B[:, None]
         penalties_BT, metrics = None, dict[str, float]()
         if self.kl:
-            if batch.kl_BT is None:
-                raise ArgumentError("kl_BT: got none, expected (B, T); the recipe's gae has a kl")
-            penalties_BT = self.kl * batch.kl_BT
+            kl_BT = needed(batch.kl_BT, "kl_BT", "the recipe's gae has a kl")
+            penalties_BT = self.kl * kl_BT
             if mask_BT.any():
-                metrics["critic/kl"] = batch.kl_BT[mask_BT].mean().item()
+                metrics["critic/kl"] = kl_BT[mask_BT].mean().item()
         rewards_BT = terminal_rewards.plain(total_B.nan_to_num(nan=0.0), mask_BT, penalties_BT)
         found = gae(rewards_BT, values_BT, mask_BT, self.gamma, self.lam, whiten=self.whiten)
         one_group_B = torch.zeros_like(batch.groups_B)
@@ -202,14 +196,10 @@ class SharedCritic(Component, frozen=True, tag="shared"):
     """How far a value may move in a step before its gradient ends; 0 is off. TRL's default."""
 
     def term(self, batch: LossBatch, aggregate: Aggregate) -> Tensor | None:
-        given = (batch.values_BT, batch.old_values_BT, batch.returns_BT)
-        names = ("values_BT", "old_values_BT", "returns_BT")
-        for name, tensor in zip(names, given, strict=True):
-            if tensor is None or tensor.shape != batch.logp_BT.shape:
-                got = "none" if tensor is None else f"shape {tuple(tensor.shape)}"
-                shape = tuple(batch.logp_BT.shape)
-                raise ArgumentError(f"{name}: got {got}, expected {shape}; the recipe has a critic")
-        values_BT, old_BT, returns_BT = (tensor for tensor in given if tensor is not None)
+        values_BT, old_BT, returns_BT = (
+            needed(getattr(batch, name), name, "the recipe has a critic")
+            for name in ("values_BT", "old_values_BT", "returns_BT")
+        )
         total = critic_loss(
             values_BT,
             old_BT,

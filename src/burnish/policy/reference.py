@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
+from burnish.arguments import same_length
 from burnish.boundary import Cap, Positive, PositiveInt, PositiveShare, public
 from burnish.errors import ArgumentError
 from burnish.policy.base import Component
@@ -153,10 +154,8 @@ def reference_frozen_normalise(
     """
     rewards_BK = columns(rewards)
     for name, given in (("mean", mean), ("sd", sd)):
-        if given.ndim and given.shape != rewards_BK.shape[1:]:
-            raise ArgumentError(
-                f"{name}: got {len(given)}, expected one for each of the {rewards_BK.shape[1]} rewards"
-            )
+        if given.ndim:
+            same_length(name, given, rewards_BK.shape[1], "rewards")
     return ((rewards_BK - mean) / sd).clamp(-clip, clip).reshape(rewards.shape)
 
 

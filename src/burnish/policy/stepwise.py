@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from burnish.boundary import NonNegative, public
 from burnish.errors import ArgumentError
 from burnish.policy.base import Component
-from burnish.policy.batch import Estimate
+from burnish.policy.batch import Estimate, needed
 from burnish.policy.groups import (
     Ddof,
     Groups,
@@ -80,26 +80,21 @@ class Stepwise(Component, frozen=True, tag="stepwise"):
         return self.split != "sections"
 
     def estimate(self, batch: RewardBatch) -> Estimate:
-        if batch.segments_BT is None:
-            raise ArgumentError(
-                "segments_BT: got none, expected (B, T); the recipe's advantage is stepwise"
-            )
+        why = "the recipe's advantage is stepwise"
+        segments_BT = needed(batch.segments_BT, "segments_BT", why)
         columns = [batch.column(name, "policy.advantage: stepwise") for name in self.rewards]
         rewards_BK, weights_K = batch.rewards_BK[:, columns], batch.weights_K[columns]
-        where = batch.groups_B, batch.segments_BT, batch.has_token_BT
+        where = batch.groups_B, segments_BT, batch.has_token_BT
         how = self.credit, self.eps, self.ddof
         is_present_B = (~rewards_BK.isnan() & (weights_K != 0)).any(1)
         if not self.by_steps:
             values_BT = stepwise_advantages.plain(rewards_BK, *where, weights_K, *how)
-        elif batch.steps_BJ is None:
-            raise ArgumentError(
-                "steps_BJ: got none, expected (B, J); the recipe's advantage is stepwise with split"
-            )
         else:
-            values_BT = weights_K[0] * process_advantages.plain(batch.steps_BJ, *where, *how)
+            steps_BJ = needed(batch.steps_BJ, "steps_BJ", f"{why} with split")
+            values_BT = weights_K[0] * process_advantages.plain(steps_BJ, *where, *how)
             whole_BK = per_reward_advantages.plain(rewards_BK[:, 1:], batch.groups_B, *how[1:])
             whole_B1 = (whole_BK * weights_K[1:]).sum(1, keepdim=True)
-            credited_BT = credited_tokens.plain(batch.segments_BT, batch.has_token_BT)
+            credited_BT = credited_tokens.plain(segments_BT, batch.has_token_BT)
             values_BT = torch.where(credited_BT, values_BT + whole_B1, 0.0)
             is_present_B = is_present_B & credited_BT.any(1)
         return Estimate(

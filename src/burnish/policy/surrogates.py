@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from burnish.boundary import Positive, public
 from burnish.policy.base import Component
@@ -101,7 +101,7 @@ class GeometricMean(Component, frozen=True, tag="geometric_mean"):
     the answer has their mean.
     """
 
-    ALIASES: ClassVar[tuple[str, ...]] = ("gmpo",)
+    ALIASES = ("gmpo",)
 
     def token_losses(self, terms: SurrogateTerms) -> Surrogate:
         bounds = terms.low_BT, terms.high_BT

@@ -13,12 +13,14 @@ tokens with the highest covariance near the policy that sampled, by `coefficient
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from burnish.arguments import ordered
 from burnish.boundary import NonNegative, Number, PositiveShare, Seed, public
-from burnish.errors import ArgumentError
 from burnish.policy.base import Component
+from burnish.policy.batch import needed
 from burnish.policy.objective import Clipped, Surrogate, SurrogateTerms, clipped_surrogate
 from burnish.tensors import torch
 
@@ -44,8 +46,8 @@ class TokenBatch(NamedTuple):
 class TokenMarker(Component, frozen=True):
     """Base of components that mark tokens of the whole mini-batch."""
 
-    def mark(self, tokens: TokenBatch) -> Tensor:
-        raise NotImplementedError
+    @abstractmethod
+    def mark(self, tokens: TokenBatch) -> Tensor: ...
 
 
 class AllTokens(Component, frozen=True, tag="all"):
@@ -57,8 +59,7 @@ def batch_marks(markers: Mapping[str, TokenMarker], batch: LossBatch) -> dict[st
     if not markers:
         return {}
     used_BT = batch.mask_BT.bool() & batch.keep_B.bool()[:, None]
-    if batch.entropy_BT is None:
-        raise ArgumentError("entropy_BT: got none, expected (B, T); the recipe marks tokens")
+    entropy_BT = needed(batch.entropy_BT, "entropy_BT", "the recipe marks tokens")
 
     def row(values: Tensor) -> Tensor:
         spread = values if values.ndim == 2 else values[:, None].expand_as(used_BT)
@@ -70,7 +71,7 @@ def batch_marks(markers: Mapping[str, TokenMarker], batch: LossBatch) -> dict[st
         advantages_N=row(batch.advantages_B),
         low_N=row(batch.low_B),
         high_N=row(batch.high_B),
-        entropy_N=row(batch.entropy_BT),
+        entropy_N=row(entropy_BT),
         seed=batch.seed,
     )
     found = {}
@@ -118,7 +119,7 @@ class ClipCov(TokenMarker, frozen=True, tag="clip_cov"):
     """The upper end of that range."""
 
     def check(self) -> None:
-        _check_bounds(self.low, self.high)
+        ordered("low", self.low, "high", self.high)
 
     def mark(self, tokens: TokenBatch) -> Tensor:
         ratio_N = (tokens.logp_N - tokens.old_logp_N).exp()
@@ -173,7 +174,7 @@ def clip_cov_tokens(
     `max(1, int(share N))` tokens with a covariance between `low` and `high`, drawn by `seed`; all of
     them where there are fewer.
     """
-    _check_bounds(low, high)
+    ordered("low", low, "high", high)
     is_open_N = (covariance > low) & (covariance < high)
     return _draw(is_open_N, _count(share, len(covariance)), seed)
 
@@ -182,11 +183,6 @@ def clip_cov_tokens(
 def kl_cov_tokens(covariance: Float64[Tensor, " N"], share: PositiveShare = 2e-4) -> Tensor:
     """Which tokens KL-Cov holds, the `max(1, int(share N))` of highest covariance: (N,) -> bool (N,)."""
     return _highest(covariance, _count(share, len(covariance)))
-
-
-def _check_bounds(low: float, high: float) -> None:
-    if low >= high:
-        raise ArgumentError(f"high: got {high}, expected above low, {low}")
 
 
 def _count(share: float, tokens: int) -> int:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from msgspec import Meta
 
+from burnish.arguments import same_length
 from burnish.boundary import MISSING, Cap, Fraction, NonNegative, PositiveShare, Share, public
 from burnish.errors import ArgumentError, UserError, did_you_mean
 from burnish.policy.base import Component, RewardWeights
@@ -258,10 +259,7 @@ def redundancy_factor(normalised: Normalised, eta: NonNegative = 1.0) -> Tensor:
 
 def _follow(average_K: Tensor, value_K: Tensor, beta: float) -> Tensor:
     """One step of a moving average; it starts at the first value and waits where there is none."""
-    if average_K.shape != value_K.shape:
-        raise ArgumentError(
-            f"state: got {len(average_K)} rewards, expected {len(value_K)} as in the batch"
-        )
+    same_length("state", average_K, len(value_K), "rewards")
     average_K = average_K.to(value_K)
     mixed_K = beta * average_K + (1 - beta) * value_K
     started_K = torch.where(average_K.isnan(), value_K, mixed_K)

@@ -26,7 +26,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -41,9 +41,6 @@ from burnish.store.reader import DATABASE, UNSCORED, RunEnd, RunReader, RunStatu
 from burnish.store.run import RunStore
 from burnish.store.sample import COLUMNS, EVIDENCE_COLUMNS, PART_COLUMNS
 from burnish.store.sample_name import sample_names
-
-if TYPE_CHECKING:
-    pass
 
 Form = Literal["pandas", "arrow"]
 FORMS = ("pandas", "arrow")

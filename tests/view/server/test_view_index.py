@@ -1,4 +1,4 @@
-"""The search index: built, continued, thrown away, shared by two viewers."""
+"""The search index: built, continued, thrown away, against the plain way of doing the same."""
 
 from __future__ import annotations
 
@@ -6,28 +6,34 @@ import shutil
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from viewed_runs import hostile_run, hostile_sample
 
 from burnish.store import RunStore
-from burnish.view.index import columns, index_file
-from burnish.view.index.columns import Filter, Signal
-from burnish.view.index.index_file import Scope
-from burnish.view.index.run_index import RunIndex, SortOrder
+from burnish.view import index as view_index
+from burnish.view.index import (
+    Filter,
+    Position,
+    Range,
+    RunIndex,
+    Scope,
+    Signal,
+    SortOrder,
+    signal_of,
+)
+from burnish.view.pages.search import excerpt
 
 
 @pytest.fixture(autouse=True)
-def _small_chunks(monkeypatch, tmp_path):
-    monkeypatch.setenv("BURNISH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(columns, "CHUNK_ROWS", 4)
-    monkeypatch.setattr(columns, "BATCH", 3)
+def _small_chunks(monkeypatch):
+    monkeypatch.setattr(view_index, "CHUNK_ROWS", 3)
 
 
 def complete(index: RunIndex) -> RunIndex:
     """Index all that is stored."""
-    index.refresh()
-    while not index.progress.ready:
-        index.advance()
-        index.refresh()
+    while index.advance():
+        pass
     return index
 
 
@@ -36,48 +42,28 @@ def grow(folder: Path, step: int) -> None:
         store.append_rollouts(step, [hostile_sample(step, index) for index in range(4)])
 
 
-def test_groups_are_whole_though_batches_are_cut_anywhere(tmp_path):
+def test_groups_are_whole_though_chunks_are_cut_anywhere(tmp_path):
     index = complete(RunIndex(hostile_run(tmp_path / "run")))
     assert index.progress.rows == index.progress.total == 8
     found = index.search(Filter(signal=(Signal.MIXED,)), SortOrder("reward"))
     assert found.total == 4
-    assert found.values == [1.0, 1.0, 0.0, 0.0]
+    assert [row.value for row in found.rows] == [1.0, 1.0, 0.0, 0.0]
     assert index.search(Filter(signal=(Signal.NONE,))).total == 4
     assert index.search(Filter(part="judge")).total == 4
 
 
-def test_an_index_goes_on_where_it_was(tmp_path, monkeypatch):
-    folder = hostile_run(tmp_path / "run")
-    half = RunIndex(folder)
-    half.refresh()
-    half.advance()  # opens
-    half.advance()  # one chunk: step 0
-    assert half.progress.rows == 4
-    read: list[int] = []
-    real = columns.read_batch
-
-    def watched(run: object, after: int) -> list[columns.Sample]:
-        read.append(after)
-        return real(run, after)  # type: ignore[arg-type]
-
-    monkeypatch.setattr("burnish.view.index.run_index.read_batch", watched)
-    index = complete(RunIndex(folder))
-    assert min(read) == 4  # the first step is not read again
-    assert index.search(Filter(), text="ANSWER 3").total == 2
-
-
 def test_what_is_stored_later_is_taken_in(tmp_path):
     folder = hostile_run(tmp_path / "run")
-    index = complete(RunIndex(folder))
-    before = index.search(Filter(), text="answer 1")
-    grow(folder, 2)
-    index.refresh()
+    index = RunIndex(folder)
     assert not index.progress.ready
-    assert index.progress.total == 12
-    complete(index)
-    after = index.search(Filter(), text="answer 1")
+    index.advance()
+    assert (index.progress.rows, index.progress.total) == (4, 8)
+    before = complete(index).search(Filter(), text="answer 1")
+    assert index.progress.ready
+    grow(folder, 2)
+    after = complete(index).search(Filter(), text="answer 1")
     assert (before.total, after.total) == (2, 3)
-    assert after.n[0] > before.n[0]
+    assert after.rows[0].n > before.rows[0].n
 
 
 def test_another_run_under_the_same_name_gets_its_own_index(tmp_path):
@@ -88,75 +74,100 @@ def test_another_run_under_the_same_name_gets_its_own_index(tmp_path):
         store.append_rollouts(7, [hostile_sample(7, 0)])
     complete(index)
     assert index.progress.rows == 1
-    assert index.snapshot().column("step").tolist() == [7]
-    assert complete(RunIndex(folder)).progress.rows == 1
-
-
-def test_a_damaged_index_is_made_again(tmp_path):
-    folder = hostile_run(tmp_path / "run")
-    complete(RunIndex(folder))
-    (path,) = (tmp_path / "cache" / "view").glob("*.db")
-    path.write_bytes(b"this is no database at all, but long enough")
-    for suffix in ("-wal", "-shm"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
-    assert complete(RunIndex(folder)).progress.rows == 8
-
-
-def test_two_viewers_share_one_file(tmp_path):
-    folder = hostile_run(tmp_path / "run")
-    one, two = RunIndex(folder), RunIndex(folder)
-    for index in (one, two):
-        index.refresh()
-        index.advance()
-    one.advance()
-    two.advance()  # finds that the other was first, and takes what it made
-    complete(two)
-    complete(one)
-    assert one.progress.rows == two.progress.rows == 8
-    assert one.search(Filter(), text="answer 2").total == 2
-    assert two.search(Filter(), text="answer 2").total == 2
-
-
-def test_without_a_cache_folder_the_index_is_temporary(tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("in the way")
-    monkeypatch.setenv("BURNISH_CACHE", str(tmp_path / "file" / "cache"))
-    index = complete(RunIndex(hostile_run(tmp_path / "run")))
-    assert index.search(Filter(), text="answer 1").total == 2
-
-
-def test_old_indexes_leave_the_cache(tmp_path, monkeypatch):
-    monkeypatch.setattr(index_file, "KEPT", 2)
-    for number in range(4):
-        complete(RunIndex(hostile_run(tmp_path / f"run-{number}")))
-    assert len(list((tmp_path / "cache" / "view").glob("*.db"))) <= 3
+    assert index.search(Filter(step=Range(8, 8))).total == 1  # as people count
 
 
 def test_a_search_that_is_cut_short_says_so_and_goes_on(tmp_path, monkeypatch):
     index = complete(RunIndex(hostile_run(tmp_path / "run")))
-    monkeypatch.setattr("burnish.view.index.run_index.SCAN_S", -1.0)
+    monkeypatch.setattr(view_index, "SCAN_S", -1.0)
+    monkeypatch.setattr(view_index, "SCAN_ROWS", 4)
     first = index.search(Filter(), text="answer", scope=Scope.ANSWERS)
-    assert (first.total, first.text_share) == (4, 0.5)  # the newest chunk
+    assert (first.total, first.text_share) == (4, 0.5)  # the newest
     second = index.search(Filter(), text="answer", scope=Scope.ANSWERS)
     assert (second.total, second.text_share) == (8, 1.0)
 
 
-def test_many_small_chunks_become_one(tmp_path, monkeypatch):
-    monkeypatch.setattr("burnish.view.index.run_index.TAIL", 3)
+def test_case_is_folded_beyond_ascii_and_hits_are_forgotten_in_turn(tmp_path, monkeypatch):
+    monkeypatch.setattr(view_index, "REMEMBERED", 1)
     folder = hostile_run(tmp_path / "run")
     index = complete(RunIndex(folder))
-    before = index.search(Filter(), text="answer 1")
-    for step in range(2, 6):
-        grow(folder, step)
-        complete(index)
-        assert index.search(Filter(), text="answer 1").text_share == 1.0
-    assert len(index._state.spans) < 6
-    again = complete(RunIndex(folder))
-    for one in (index, again):
-        for scope in Scope:
-            found = one.search(Filter(), text="<script>", scope=scope)
-            assert (found.total, found.text_share) == (24, 1.0)
-        assert one.search(Filter(), text="answer 1").total == 6
-        assert one.search(Filter(), text="> 1?", scope=Scope.PROMPTS).total == 12
-        assert one.search(Filter(part="judge")).total == 12
-        assert one.progress.rows == 24
-    assert before.total == 2
+    for text, scope, total in (
+        ("ANSWER 3", Scope.ALL, 2),
+        ("<SCRIPT>", Scope.PROMPTS, 8),
+        ("> 1?", Scope.ANSWERS, 0),
+        ("> 1?", Scope.PROMPTS, 4),
+    ):
+        assert index.search(Filter(), text=text, scope=scope).total == total
+    assert len({row[0] for row in index.query("SELECT text FROM hits")}) == 1
+
+
+VALUES = st.one_of(st.none(), st.sampled_from([0.0, 0.5, 1.0]), st.floats(-3, 3))
+
+
+def table(rows: list[tuple[float | None, bool]]) -> RunIndex:
+    index = RunIndex(Path("unused"))
+    index._table.executemany(
+        "INSERT INTO rows (n, step, split, status, reward, keep) VALUES (?, ?, ?, ?, ?, ?)",
+        [
+            (n, 1 + (n - 1) // 2, ("dropped", "train")[n % 2], ("timeout", "ok")[n % 3 > 0], *row)
+            for n, row in enumerate(rows, start=1)
+        ],
+    )
+    return index
+
+
+@given(
+    st.lists(st.tuples(VALUES, st.booleans()), min_size=1, max_size=40),
+    st.integers(1, 7),
+    st.booleans(),
+)
+def test_pages_joined_are_the_whole_order(rows, limit, descending):
+    index, taken, after = table(rows), [], None
+    while True:
+        order = SortOrder("reward", descending)
+        found = index.search(Filter(keep=True), order, after=after, limit=limit)
+        taken += [row.n for row in found.rows]
+        if not found.has_more:
+            break
+        after = Position(found.rows[-1].value, found.rows[-1].n)
+    sign = -1 if descending else 1
+    kept = [(n, value) for n, (value, is_kept) in enumerate(rows, start=1) if is_kept]
+    kept.sort(key=lambda one: (one[1] is None, sign * (one[1] or 0.0), sign * one[0]))
+    assert taken == [n for n, _ in kept]
+    assert found.total == len(kept)
+
+
+def test_filters_agree_with_the_rows():
+    index = table([(None if n % 3 == 0 else n / 10, True) for n in range(1, 13)])
+    index._table.executemany("INSERT INTO parts VALUES ('judge', ?, ?)", [(2, 0.0), (5, 1.0)])
+
+    def taken(**filters: object) -> list[int]:
+        found = index.search(Filter(**filters), SortOrder("step", descending=False))  # type: ignore[arg-type]
+        return [row.n for row in found.rows]
+
+    assert taken() == list(range(1, 13))
+    assert taken(split=("dropped",)) == [2, 4, 6, 8, 10, 12]
+    assert taken(status=("timeout",)) == [3, 6, 9, 12]
+    assert taken(status=("refused",)) == []
+    assert taken(step=Range(2, 3)) == [3, 4, 5, 6]
+    assert taken(reward=Range(0.7, None)) == [7, 8, 10, 11]  # a missing reward is in no range
+    assert taken(split=("train",), status=("ok", "refused")) == [1, 5, 7, 11]
+    assert taken(part="judge", value=Range(None, 0.5)) == [2]
+    assert taken(part="unknown") == []
+
+
+def test_the_signal_of_a_group_goes_by_range():
+    assert signal_of([0.1, 0.1, 0.1]) is Signal.EQUAL
+    assert signal_of([0.1, None, 0.1 + 1e-12]) is Signal.MIXED
+    assert signal_of([None, 0.1]) is Signal.NONE
+    assert signal_of([]) is Signal.NONE
+
+
+def test_an_excerpt_shows_the_hit():
+    whole = "x" * 500 + "Needle" + "y" * 500
+    shown = excerpt(whole, "needle")
+    assert shown["match"] is not None
+    assert shown["text"][slice(*shown["match"])] == "Needle"
+    assert shown["start"] == 420
+    assert shown["of"] == 1006
+    assert excerpt("short", "")["text"] == "short"

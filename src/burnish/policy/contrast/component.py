@@ -22,6 +22,7 @@ from burnish.boundary import UNREAD, Count, NonNegative, Number, Positive, Posit
 from burnish.errors import ArgumentError
 from burnish.numbers import Multiple, in_steps
 from burnish.policy.base import Component
+from burnish.policy.batch import needed
 from burnish.policy.contrast.head import contrastive_reward, head_step, initial_head
 from burnish.policy.contrast.losses import ContrastRule
 from burnish.policy.groups import Ddof
@@ -80,10 +81,7 @@ class Contrastive(Component, frozen=True, tag="contrastive"):
     """Never train the head (a control)."""
 
     def shape(self, shaped: Shaped, batch: RewardBatch) -> Shaped:
-        if batch.hidden_BD is None:
-            raise ArgumentError(
-                "hidden_BD: got none, expected (B, D); the recipe has a contrastive reward"
-            )
+        states_BD = needed(batch.hidden_BD, "hidden_BD", "the recipe has a contrastive reward")
         if isinstance(self.warmup, str) and batch.run_steps < 1:
             raise ArgumentError(
                 f"run_steps: got {batch.run_steps}, expected the steps of the run; the contrastive "
@@ -91,7 +89,7 @@ class Contrastive(Component, frozen=True, tag="contrastive"):
             )
         column = batch.counted_column(self.reward, "policy.shaping: contrastive")
         verdict_B = batch.rewards_BK[:, column]
-        hidden_BD = batch.hidden_BD.float().masked_fill(verdict_B.isnan()[:, None], torch.nan)
+        hidden_BD = states_BD.float().masked_fill(verdict_B.isnan()[:, None], torch.nan)
         is_right_B = verdict_B > self.correct_above
         head = shaped.state.head or initial_head(
             hidden_BD.shape[1], self.size, self.head, batch.seed

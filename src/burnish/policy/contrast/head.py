@@ -109,14 +109,6 @@ class HeadState:
                 f"contrastive head: got {', '.join(sorted(tensors)) or 'nothing'}, expected "
                 f"{', '.join(sorted(expected))}"
             )
-        size, width = (*tensors["weight.output"].shape, 0)[:2]
-        for name in expected - {"steps"}:
-            rows = size if name.endswith("output") else width
-            if tensors[name].shape != (rows, width) or tensors[name].dtype != torch.float32:
-                raise ArgumentError(
-                    f"contrastive head: {name} is {tensors[name].dtype} of shape "
-                    f"{tuple(tensors[name].shape)}, expected torch.float32 of ({rows}, {width})"
-                )
         weight, first, second = (
             {layer: tensors[f"{part}.{layer}"] for layer in LAYERS[kind]} for part in PARTS
         )

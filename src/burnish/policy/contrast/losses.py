@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from msgspec import Meta
 
 from burnish.boundary import UNREAD, Positive, Settings, public
-from burnish.errors import ArgumentError
 from burnish.policy.groups import as_groups
 from burnish.tensors import torch
 
@@ -176,8 +175,6 @@ def contrast(
     """
     from torch.utils.checkpoint import checkpoint
 
-    if not embeddings.shape[1]:
-        raise ArgumentError(f"embeddings: got shape {tuple(embeddings.shape)}, expected (B, d)")
     units_BE, has_direction_B = unit_rows(embeddings)
     numbered = as_groups(groups)
     is_usable_B = has_direction_B if usable is None else has_direction_B & usable

@@ -13,7 +13,7 @@ from burnish.records import Task
 from burnish.store import StoredSample
 from burnish.store.database import OF_TASK
 from burnish.store.sample_name import EVAL, shown_step
-from burnish.view.index.columns import SIGNALS, signal_of
+from burnish.view.index import Signal, signal_of
 from burnish.view.pages.runs import NotFound, Page, open_run, paged
 from burnish.view.pages.search import select
 
@@ -69,7 +69,7 @@ def groups_page(folder: Path, step: int, split: str, signal: str, after: int, li
         "number": number,  # as people count; 0 for an evaluation before training
         "groups": page,
         "total": len(fitting),
-        "signals": {one: found.count(one) for one in SIGNALS},  # of all groups
+        "signals": {one: found.count(one) for one in Signal},  # of all groups
         "splits": [{"split": own, "step": at} for own, at in stored],
         "next": behind,
         "metrics": metrics,

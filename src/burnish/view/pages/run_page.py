@@ -17,7 +17,7 @@ from burnish.metrics import ENTROPY, GROUPS, LENGTH, USEFUL, known
 from burnish.numbers import grouped
 from burnish.step_warnings import WARNING
 from burnish.store.reader import STAGE, RunReader, RunStatus
-from burnish.view.index.run_index import Progress
+from burnish.view.index import Progress
 from burnish.view.pages.pairs import has_pairs
 from burnish.view.pages.questions import has_questions
 from burnish.view.pages.runs import (

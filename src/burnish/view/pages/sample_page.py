@@ -15,7 +15,7 @@ from burnish.store.database import OF_TASK
 from burnish.store.reader import RunReader
 from burnish.store.sample import flatten
 from burnish.store.sample_name import sample_names
-from burnish.view.index.columns import Signal, signal_of
+from burnish.view.index import Signal, signal_of
 from burnish.view.pages.claims import claims_view
 from burnish.view.pages.groups import TEXT, mean
 from burnish.view.pages.latents import latents_view

@@ -11,19 +11,29 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
+import msgspec
+from msgspec import Struct
 
 from burnish.errors import UserError
-from burnish.store.database import OF_TASK
 from burnish.store.reader import RunReader
 from burnish.store.sample_name import sample_names
-from burnish.view.index.columns import Array, Filter, Position, Snapshot, parts_of, shown_steps
-from burnish.view.index.index_file import Scope
-from burnish.view.index.run_index import NEWEST, Indexer, RunIndex, SortOrder
+from burnish.view.index import (
+    NEWEST,
+    Filter,
+    Found,
+    Indexer,
+    Position,
+    Row,
+    RunIndex,
+    Scope,
+    Signal,
+    SortOrder,
+)
 from burnish.view.pages.runs import Page, counts, open_run
 
 EXCERPT = 300
@@ -48,15 +58,12 @@ def select(run: RunReader, rest: str, values: Sequence[Any]) -> list[Page]:
     return _named(run, [_row(row) for row in rows])
 
 
-def rows_by_number(
-    run: RunReader, numbers: Sequence[int], text: str, signals: Sequence[str]
-) -> list[Page]:
+def rows_by_number(run: RunReader, rows: Sequence[Row], text: str) -> list[Page]:
     """Samples by their rowids, in that order, with what their groups can teach."""
-    marks = ", ".join("?" * len(numbers))
+    marks = ", ".join("?" * len(rows))
     query = f"SELECT {COLUMNS} FROM samples WHERE rowid IN ({marks})"
-    found = {row[0]: row for row in run.query(query, numbers)}
-    both = zip(numbers, signals, strict=True)
-    return _named(run, [_row(found[n], text, signal) for n, signal in both if n in found])
+    found = {row[0]: row for row in run.query(query, [row.n for row in rows])}
+    return _named(run, [_row(found[r.n], text, r.signal) for r in rows if r.n in found])
 
 
 def _named(run: RunReader, rows: list[Page]) -> list[Page]:
@@ -64,15 +71,33 @@ def _named(run: RunReader, rows: list[Page]) -> list[Page]:
     return [row | {"name": name} for name, row in zip(names, rows, strict=True)]
 
 
+class _Part(Struct, frozen=True, gc=False):
+    name: str
+    value: float | None = None
+
+
+class _Tree(Struct, frozen=True, gc=False):
+    """The direct parts of a reward tree."""
+
+    parts: tuple[_Part, ...] = ()
+
+
+_TREE = msgspec.json.Decoder(_Tree)
+
+
 def _row(row: Sequence[Any], text: str = "", signal: str | None = None) -> Page:
     """A row of `COLUMNS`; without a signal it is not known yet what the group can teach."""
     _, *plain, keep, prompt, response, tree = row
+    try:
+        parts = _TREE.decode(tree).parts
+    except msgspec.MsgspecError:
+        parts = ()  # damaged
     return {
         **dict(zip(_PLAIN, plain, strict=True)),
         "keep": bool(keep),
         "prompt": excerpt(prompt, text),
         "response": excerpt(response, text),
-        "parts": {part.name: part.value for part in parts_of(tree)},
+        "parts": {part.name: part.value for part in parts},
         "signal": signal,
     }
 
@@ -98,99 +123,102 @@ class Question(NamedTuple):
     order: SortOrder = NEWEST
     text: str = ""
     scope: Scope = Scope.ALL
-    task: str = ""
     after: str = ""
     limit: int = 50
 
-    @property
-    def is_plain(self) -> bool:
-        """True where the newest or oldest samples are asked for, whatever they are."""
-        narrowed = self.filter != Filter() or self.text or self.task
-        return not narrowed and self.order.by == "step"
-
 
 BINS = 24
+MAX_PARTS = 24
+"""Reward parts that can be filtered by. A judge that invents criteria may have thousands."""
 
 
 def search(indexer: Indexer, folder: Path, question: Question) -> Page:
     """One page of a search, and how much of the run it covers; `next` goes into `after`."""
     position = _position(question.after)
     with open_run(folder) as run:
-        if question.is_plain:
+        if question.filter == Filter() and not question.text and question.order.by == "step":
             indexer.want(folder)
             return _plain(run, question, position)
         index = _index(indexer, folder)
-        only = None
-        if question.task:
-            query = f"SELECT rowid FROM samples WHERE {OF_TASK}"
-            only = [row[0] for row in run.query(query, (question.task,))]
         found = index.search(
             question.filter,
             question.order,
             text=question.text,
             scope=question.scope,
-            only=only,
             after=position,
             limit=question.limit,
         )
-        rows = rows_by_number(run, found.n, question.text, found.signals)
+        rows = rows_by_number(run, found.rows, question.text)
         _, total = counts(run)
-    problem, texts = index.progress.problem, found.text_share
+    after = _cursor(found.rows[-1].value, found.rows[-1].n) if found.has_more else None
+    covered = _covered(found, total, index.progress.problem)
+    return {"samples": rows, "count": found.total, "next": after, "searched": covered}
+
+
+def _covered(found: Found, total: int, problem: str) -> Page:
     lines = [f"the search index cannot go on: {problem}"] if problem else []
-    if found.rows < total:
-        lines.append(f"the search index has {found.rows} of {total} samples so far, oldest first")
-    if texts < 1.0:
-        lines.append(f"{texts:.0%} of the texts were searched, newest first; ask again for more")
-    covered = {
-        "samples": found.rows,
-        "of": max(total, found.rows),
-        "texts": texts,
+    if found.samples < total:
+        lines.append(
+            f"the search index has {found.samples} of {total} samples so far, oldest first"
+        )
+    if found.text_share < 1.0:
+        share = f"{found.text_share:.0%}"
+        lines.append(f"{share} of the texts were searched, newest first; ask again for more")
+    return {
+        "samples": found.samples,
+        "of": max(total, found.samples),
+        "texts": found.text_share,
         "complete": not lines,
         "line": "; ".join(lines),
     }
-    after = _cursor(found.values[-1], found.n[-1]) if found.has_more else None
-    return {"samples": rows, "count": found.total, "next": after, "searched": covered}
 
 
 def facets(indexer: Indexer, folder: Path) -> Page:
     """What the samples that are indexed by now can be filtered by."""
     index = _index(indexer, folder)
-    rows = index.snapshot()
-    kinds = {"splits": "split", "roles": "role", "statuses": "status", "finishes": "finish"}
+    kinds = {"splits": 0, "roles": 1, "statuses": 2, "finishes": 3, "signals": 4}
+    counted: dict[str, Counter[str]] = {field: Counter() for field in kinds}
+    counted["signals"].update(dict.fromkeys(Signal, 0))
+    kept = 0
+    for (*words, keep), count in index.words.copy().items():
+        kept += count if keep else 0
+        for field, place in kinds.items():
+            counted[field][words[place]] += count
+    query = f"SELECT name FROM parts GROUP BY name ORDER BY min(row), name LIMIT {MAX_PARTS}"
+    columns = ("step", "reward", "length", "advantage")
     return {
-        **{field: _words(rows, kind) for field, kind in kinds.items()},
-        "signals": _words(rows, "signal"),
-        "kept": int(np.count_nonzero(rows.column("keep"))),
-        "step": numbers(shown_steps(rows)),
-        **{name: numbers(rows.column(name)) for name in ("reward", "length", "advantage")},
-        "parts": {name: numbers(rows.part(name)) for name in rows.words["part"]},
+        **counted,
+        "kept": kept,
+        **{name: numbers(index, name, "rows") for name in columns},
+        "parts": {
+            name: numbers(index, "value", "parts WHERE name = ?", name)
+            for (name,) in index.query(query)
+        },
         "index": index.progress,
     }
 
 
+def numbers(index: RunIndex, column: str, source: str, *values: str) -> Page:
+    """Range and histogram of a column; missing values are left out."""
+    query = f"SELECT min({column}) + 0.0, max({column}) + 0.0, count({column}) FROM {source}"
+    ((low, high, count),) = index.query(query, values)
+    bins = [count] if count else []
+    if count and math.isfinite(high - low) and high > low:
+        place = f"min(CAST(({column} - ?) * ? AS INTEGER), {BINS - 1})"
+        query = f"SELECT {place}, count({column}) FROM {source} GROUP BY 1"
+        found = dict(index.query(query, (low, BINS / (high - low), *values)))
+        bins = [found.get(number, 0) for number in range(BINS)]
+    return {"low": low, "high": high, "count": count, "bins": bins}
+
+
 def _cursor(value: float | None, n: int) -> str:
     """The place of a row in an order, as text for the next request."""
-    return f"{'' if value is None else repr(value)}~{n}"
-
-
-def numbers(values: Array) -> Page:
-    """Range and histogram of a column; missing values are left out."""
-    present = values[~np.isnan(values)] if values.dtype.kind == "f" else values
-    if not len(present):
-        return {"low": None, "high": None, "count": 0, "bins": []}
-    low, high = float(present.min()), float(present.max())
-    bins = [len(present)]
-    if math.isfinite(high - low) and high > low:
-        # Not np.histogram, which takes ten times as long over a million values.
-        places = ((present - low) * (BINS / (high - low))).astype(np.int64)
-        bins = np.bincount(np.minimum(places, BINS - 1), minlength=BINS).tolist()
-    return {"low": low, "high": high, "count": len(present), "bins": bins}
+    return f"{'' if value is None else repr(float(value))}~{n}"
 
 
 def _index(indexer: Indexer, folder: Path) -> RunIndex:
     index = indexer.want(folder)
-    indexer.wait(index, WAIT_S if index.progress.rows else FIRST_WAIT_S)
-    return index
+    return indexer.want(folder, WAIT_S if index.progress.rows else FIRST_WAIT_S)
 
 
 def _plain(run: RunReader, question: Question, position: Position | None) -> Page:
@@ -218,9 +246,3 @@ def _position(text: str) -> Position | None:
     if position is None or position.value != position.value:
         raise UserError(f"after is '{text}'; expected the 'next' of an answer before.")
     return position
-
-
-def _words(rows: Snapshot, kind: str) -> dict[str, int]:
-    words = rows.words[kind]
-    found = np.bincount(rows.column(kind), minlength=len(words))
-    return {word: int(found[code]) for code, word in enumerate(words)}

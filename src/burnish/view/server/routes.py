@@ -19,9 +19,7 @@ from burnish.media.waveform import SoundPicture, sound_picture
 from burnish.records import Finish, Status
 from burnish.store.blobs import Blobs
 from burnish.view.audit import audit_run
-from burnish.view.index.columns import Filter, Range, Signal
-from burnish.view.index.index_file import Scope
-from burnish.view.index.run_index import Indexer, SortOrder
+from burnish.view.index import Filter, Indexer, Range, Scope, Signal, SortOrder
 from burnish.view.pages.compared import compare_page, many_page, sweeps_page
 from burnish.view.pages.groups import group_page, groups_page, prompt_page
 from burnish.view.pages.judged import KINDS, JudgedFiles
@@ -200,13 +198,14 @@ def question(asked: Parameters) -> Question:
             status=asked.texts("status", Status),
             finish=asked.texts("finish", Finish),
             signal=asked.texts("signal", Signal),
+            task=tuple(filter(None, [asked.text("task")])),
             keep=asked.flag("keep"),
             step=asked.range("step"),
             reward=asked.range("reward"),
             length=asked.range("length"),
             advantage=asked.range("advantage"),
             part=asked.text("part"),
-            part_range=asked.range("part"),
+            value=asked.range("part"),
         ),
         order=SortOrder(
             asked.one_of("sort", SORTS, "step"),
@@ -214,7 +213,6 @@ def question(asked: Parameters) -> Question:
         ),
         text=asked.text("q"),
         scope=Scope(asked.one_of("in", Scope, "all")),
-        task=asked.text("task"),
         after=asked.text("after"),
         limit=asked.limit(),
     )

@@ -1,0 +1,364 @@
+"""The samples of a run as a table in memory: filtered, sorted, counted, and searched by text.
+
+    index = RunIndex(folder)
+    while index.advance(): ...
+    index.search(Filter(status=("ok",)), text="42")
+
+The table holds the columns of `run.db` that are filtered and sorted by, without the texts, so that
+counts are exact and every order can be paged through. Texts are read from the run itself.
+
+All samples of a step (or of an evaluation) are stored in one transaction and lie together, so a
+group is whole when its step is, and a chunk ends where a step does.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+
+from burnish.errors import BurnishError
+from burnish.view.pages.runs import open_run
+
+CHUNK_ROWS = 8192
+READ_S = 10.0
+"""Deadline of reading one chunk."""
+SCAN_S = 0.7
+"""How long one request scans texts; what is left is scanned by the next."""
+SCAN_ROWS = 1024
+"""Rows scanned between two looks at the clock."""
+REMEMBERED = 8
+"""Texts whose hits are kept, the most recently asked for."""
+
+
+class Signal(StrEnum):
+    """What a group of answers can teach."""
+
+    MIXED = "mixed"
+    """At least two of its rewards differ."""
+    EQUAL = "equal"
+    """It has two rewards or more, all the same."""
+    NONE = "none"
+    """It has fewer than two rewards: nothing to compare."""
+
+
+def signal_of(rewards: Sequence[float | None]) -> Signal:
+    """What a group with these rewards can teach; by their range, as training does."""
+    values = [value for value in rewards if value is not None]
+    if len(values) < 2:
+        return Signal.NONE
+    return Signal.MIXED if max(values) > min(values) else Signal.EQUAL
+
+
+class Range(NamedTuple):
+    """From `low` to `high`, both included; None is no limit."""
+
+    low: float | None = None
+    high: float | None = None
+
+
+class Filter(NamedTuple):
+    """Which samples are asked for; several words of one kind mean any of them."""
+
+    split: tuple[str, ...] = ()
+    role: tuple[str, ...] = ()
+    status: tuple[str, ...] = ()
+    finish: tuple[str, ...] = ()
+    signal: tuple[str, ...] = ()
+    task: tuple[str, ...] = ()
+    keep: bool | None = None
+    step: Range = Range()
+    """As people count: training from 1, an evaluation by the steps before it."""
+    reward: Range = Range()
+    length: Range = Range()
+    advantage: Range = Range()
+    part: str = ""
+    value: Range = Range()
+    """Of the part."""
+
+
+class Position(NamedTuple):
+    """The last row of a page: its value in the order asked for (None where missing), and its n."""
+
+    value: float | None
+    n: int
+
+
+class SortOrder(NamedTuple):
+    """By what the rows are sorted: a column, or `part` for the part of the filter."""
+
+    by: str = "step"
+    descending: bool = True
+
+
+NEWEST = SortOrder()
+
+
+class Scope(StrEnum):
+    """Where a text is looked for."""
+
+    ALL = "all"
+    """In prompts and answers."""
+    ANSWERS = "response"
+    """In answers."""
+    PROMPTS = "prompt"
+    """In prompts."""
+
+
+class Progress(Struct, frozen=True):
+    rows: int
+    total: int
+    ready: bool
+    problem: str = ""
+
+
+class Row(NamedTuple):
+    n: int
+    """Its rowid in `run.db`."""
+    value: float | None
+    """What it is sorted by."""
+    signal: str
+
+
+class Found(NamedTuple):
+    rows: list[Row]
+    """In the order asked for."""
+    total: int
+    """How many fit, over all pages."""
+    has_more: bool
+    samples: int
+    """Samples that were indexed when the search was made."""
+    text_share: float
+    """How much of their texts was looked at, 0 to 1."""
+
+
+_TABLES = """
+CREATE TABLE rows (n INTEGER PRIMARY KEY, step INTEGER, split TEXT, task TEXT, role TEXT,
+    status TEXT, finish TEXT, keep INTEGER, length INTEGER, reward REAL, advantage REAL, signal TEXT);
+CREATE TABLE parts (name TEXT, row INTEGER, value REAL, PRIMARY KEY (name, row)) WITHOUT ROWID;
+CREATE TABLE hits (text TEXT, row INTEGER, PRIMARY KEY (text, row)) WITHOUT ROWID;
+"""
+_BLOCK = "CASE WHEN {0}.split LIKE 'eval:%' THEN {0}.split ELSE '' END"
+"""With the step, what was stored in one transaction."""
+_CHUNK_END = (
+    "SELECT max(b.rowid) FROM samples a JOIN samples b ON b.step = a.step "
+    f"AND {_BLOCK.format('b')} = {_BLOCK.format('a')} "
+    "WHERE a.rowid = (SELECT max(rowid) FROM samples WHERE rowid <= ?)"
+)
+_ROWS = (
+    "SELECT rowid, step + (split NOT LIKE 'eval:%'), split, task_id, role, status, finish, keep, "
+    "response_tokens, reward, advantage, CASE WHEN count(reward) OVER same < 2 THEN 'none' "
+    "WHEN max(reward) OVER same > min(reward) OVER same THEN 'mixed' ELSE 'equal' END "
+    "FROM samples s WHERE rowid > ? AND rowid <= ? "
+    f"WINDOW same AS (PARTITION BY step, {_BLOCK.format('s')}, group_key)"
+)
+_PARTS = (
+    "SELECT json_extract(part.value, '$.name'), s.rowid, json_extract(part.value, '$.value') "
+    "FROM samples s, json_each(iif(json_valid(reward_tree), reward_tree, '{}'), '$.parts') part "
+    "WHERE s.rowid > ? AND s.rowid <= ? AND json_extract(part.value, '$.value') IS NOT NULL"
+)
+_ID = "SELECT id FROM samples WHERE rowid = ?"
+
+
+class _Scan:
+    """How far the texts were searched for one text: rowids after the first up to the second."""
+
+    def __init__(self) -> None:
+        self.end = 0
+        self.left: list[tuple[int, int]] = []
+
+
+class RunIndex:
+    """One run's table. `advance` is called by one thread, all else by any."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.problem = ""
+        self.is_over = False
+        self.thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        """Guards the table and what is known of it."""
+        self._reset()
+
+    def _reset(self) -> None:
+        self._table = sqlite3.connect(":memory:", check_same_thread=False)
+        self._table.executescript(_TABLES)
+        self._behind, self._last_id, self._end = 0, "", -1
+        self.words: Counter[tuple[str, str, str, str, str, int]] = Counter()
+        """How many rows have each split, role, status, finish, signal and `keep`."""
+        self._scans: OrderedDict[str, _Scan] = OrderedDict()
+
+    @property
+    def progress(self) -> Progress:
+        """How far it is; `total` as of the last look at the run."""
+        behind, end = self._behind, self._end
+        return Progress(behind, max(end, behind), 0 <= end <= behind, self.problem)
+
+    def advance(self) -> bool:
+        """Take in one more chunk; False where the run holds nothing new."""
+        with open_run(self.folder, READ_S) as run:
+            if self._behind and list(run.query(_ID, (self._behind,))) != [(self._last_id,)]:
+                with self._lock:
+                    self._reset()  # another run lies under the same name by now
+            ((end,),) = run.query("SELECT coalesce(max(rowid), 0) FROM samples")
+            chunk: list[tuple[list[Any], list[Any]]] = []
+            last, last_id = self._behind, self._last_id
+            if end > last:
+                ((last,),) = run.query(_CHUNK_END, (last + CHUNK_ROWS,))
+                ((last_id,),) = run.query(_ID, (last,))
+                bounds = self._behind, last
+                chunk = [(list(run.query(_ROWS, bounds)), list(run.query(_PARTS, bounds)))]
+        with self._lock, self._table:
+            for rows, parts in chunk:
+                marks = ", ".join("?" * len(rows[0]))
+                self._table.executemany(f"INSERT INTO rows VALUES ({marks})", rows)
+                self.words.update((row[2], *row[4:7], row[11], row[7]) for row in rows)
+                self._table.executemany("INSERT OR REPLACE INTO parts VALUES (?, ?, ?)", parts)
+            self._behind, self._last_id, self._end = last, last_id, end
+        return bool(chunk)
+
+    def catch_up(self) -> None:
+        """Take in all that is stored; why it cannot go on stands in `problem`."""
+        try:
+            while not self.is_over and self.advance():
+                pass
+            self.problem = ""
+        # Boundary: the thread must outlive whatever a damaged run does.
+        except (BurnishError, sqlite3.Error, OSError, ValueError, TypeError) as error:
+            self.problem = str(error) or type(error).__name__
+
+    def query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Rows of a query on the tables `rows` and `parts`."""
+        with self._lock:
+            return list(self._table.execute(sql, values))
+
+    def search(
+        self,
+        wanted: Filter,
+        order: SortOrder = NEWEST,
+        *,
+        text: str = "",
+        scope: Scope = Scope.ALL,
+        after: Position | None = None,
+        limit: int = 50,
+    ) -> Found:
+        """One page of the samples that fit, with their exact count.
+
+        Rows of one value come oldest first, or newest first where the order descends; rows without
+        a value come last either way.
+        """
+        source, conditions, values = _conditions(wanted)
+        share = 1.0
+        key = {"step": "n", "part": "value" if wanted.part else "NULL"}.get(order.by, order.by)
+        with self._lock:
+            if text:
+                name = f"{scope}: {text.casefold()}"
+                share = self._look(name, text.casefold(), scope)
+                conditions.append("n IN (SELECT row FROM hits WHERE text = ?)")
+                values.append(name)
+            query = f"SELECT count(*) FROM {source} WHERE {' AND '.join(conditions)}"
+            ((total,),) = self._table.execute(query, values)
+            sign, down = ("<", "DESC") if order.descending else (">", "ASC")
+            if after is not None and after.value is None:
+                conditions.append(f"{key} IS NULL AND n {sign} ?")
+                values.append(after.n)
+            elif after is not None:
+                conditions.append(f"({key} {sign} ? OR {key} = ? AND n {sign} ? OR {key} IS NULL)")
+                values += [after.value, after.value, after.n]
+            query = (
+                f"SELECT n, {key}, signal FROM {source} WHERE {' AND '.join(conditions)} "
+                f"ORDER BY {key} IS NULL, {key} {down}, n {down} LIMIT ?"
+            )
+            rows = [Row(*row) for row in self._table.execute(query, [*values, limit + 1])]
+            return Found(rows[:limit], total, len(rows) > limit, self._behind, share)
+
+    def _look(self, name: str, needle: str, scope: Scope) -> float:
+        """Go on scanning for a text, newest rows first; the share that was looked at."""
+        scan = self._scans.setdefault(name, _Scan())
+        self._scans.move_to_end(name)
+        with self._table:
+            if len(self._scans) > REMEMBERED:
+                oldest, _ = self._scans.popitem(last=False)
+                self._table.execute("DELETE FROM hits WHERE text = ?", (oldest,))
+            if scan.end < self._behind:
+                scan.left.append((scan.end, self._behind))
+                scan.end = self._behind
+            columns = "prompt, response" if scope is Scope.ALL else scope.value
+            query = f"SELECT rowid, {columns} FROM samples WHERE rowid > ? AND rowid <= ?"
+            deadline = time.monotonic() + SCAN_S
+            with open_run(self.folder, READ_S) as run:
+                while scan.left:
+                    low, high = scan.left[-1]
+                    start = max(low, high - SCAN_ROWS)
+                    rows = run.query(query, (start, high))
+                    found = [
+                        (name, n)
+                        for n, *texts in rows
+                        if any(needle in text.casefold() for text in texts)
+                    ]
+                    self._table.executemany("INSERT INTO hits VALUES (?, ?)", found)
+                    scan.left[-1:] = [(low, start)] if start > low else []
+                    if time.monotonic() > deadline:
+                        break
+        return 1.0 - sum(high - low for low, high in scan.left) / max(self._behind, 1)
+
+
+def _conditions(wanted: Filter) -> tuple[str, list[str], list[Any]]:
+    """The tables, the conditions and their values; a range never holds a missing value."""
+    source, conditions, values = "rows", ["1"], []
+    if wanted.part:
+        source = "rows JOIN parts ON row = n AND name = ?"
+        values.append(wanted.part)
+    for kind in ("split", "role", "status", "finish", "signal", "task"):
+        if words := getattr(wanted, kind):
+            conditions.append(f"{kind} IN ({', '.join('?' * len(words))})")
+            values += words
+    if wanted.keep is not None:
+        conditions.append(f"keep = {int(wanted.keep)}")
+    for name in ("step", "reward", "length", "advantage", *(["value"] if wanted.part else [])):
+        for sign, bound in zip((">=", "<="), getattr(wanted, name), strict=True):
+            if bound is not None:
+                conditions.append(f"{name} {sign} ?")
+                values.append(bound)
+    return source, conditions, values
+
+
+INDEXES = 4
+"""Runs whose tables stay in memory; the one that was not asked for longest goes."""
+
+
+class Indexer:
+    """Indexes by folder, each brought up to date by a thread of its own when it is asked for."""
+
+    def __init__(self) -> None:
+        self._indexes: OrderedDict[Path, RunIndex] = OrderedDict()
+        self._lock = threading.Lock()
+        """Guards the indexes and the start of their threads."""
+
+    def want(self, folder: Path, seconds: float = 0.0) -> RunIndex:
+        """The index of a run; up to date, unless that takes longer than so many seconds."""
+        with self._lock:
+            index = self._indexes.setdefault(folder, RunIndex(folder))
+            self._indexes.move_to_end(folder)
+            if len(self._indexes) > INDEXES:
+                self._indexes.popitem(last=False)[1].is_over = True
+            if index.thread is None or not index.thread.is_alive():
+                index.thread = threading.Thread(target=index.catch_up, name="index", daemon=True)
+                index.thread.start()
+        index.thread.join(seconds)
+        return index
+
+    def close(self) -> None:
+        """Stop after the chunk that is being made."""
+        for index in self._indexes.values():
+            index.is_over = True
+        for index in self._indexes.values():
+            if index.thread is not None:
+                index.thread.join(timeout=5.0)
