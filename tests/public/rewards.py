@@ -40,14 +40,7 @@ CASES = [
         {"quality": "item_none", "order": "short"},
         signed="quality",
     ),
-    Case(rewards.win_counts, {"count": 3, "matches": MATCHES}, {"matches": "empty short"}),
     Case(rewards.bradley_terry, {"count": 3, "matches": MATCHES}, {"matches": "empty short"}),
-    Case(
-        rewards.expected_value,
-        {"scores": [0.1, 0.9], "quality": [0.0, 1.0]},
-        {"scores": "item_none"},
-        signed="scores quality",
-    ),
     Case(
         models.tie_preference_loss,
         {"diff_margins": [1.0, 2.0], "same_margins": [0.1]},

@@ -111,15 +111,6 @@ async def best_rollout(
     return BestRollout(played[chosen.index], chosen, played, failed)
 
 
-@public
-def expected_value(scores: Sequence[Number | None], quality: Sequence[Number]) -> float | None:
-    """Mean quality of the responses that share the best score: what a fair draw among them gives."""
-    if len(quality) != len(scores):
-        raise refused("quality", quality, f"one for each of the {len(scores)} scores")
-    best = _best(scores)
-    return math.fsum(quality[place] for place in best) / len(best) if best else None
-
-
 async def _by_value(scorer: Scorer, task: Task, responses: Sequence[Response]) -> Selection:
     rewards = await checked(scorer, task, responses)
     undecided = [reward for reward in rewards if reward.value is None]
@@ -171,15 +162,18 @@ async def _everyone(
     matches = await gather(
         [partial(_match, scorer, task, responses, a, b) for a, b in combinations(range(count), 2)]
     )
-    rates = win_rates.plain(count, matches)
-    scores: tuple[float | None, ...] = tuple(rates)
-    if method == "bradley_terry":
-        strengths = bradley_terry.plain(count, matches)
-        # Who never met anybody with a verdict has no strength, only the prior's.
-        scores = tuple(
-            None if rate is None else strength
-            for rate, strength in zip(rates, strengths, strict=True)
-        )
+    won, played = [0.0] * count, [0] * count
+    for match in matches:
+        if match.value is not None:
+            share = _share(match.value)
+            for place, part in ((match.first, share), (match.second, 1 - share)):
+                won[place] += part
+                played[place] += 1
+    values = bradley_terry.plain(count, matches) if method == "bradley_terry" else None
+    # Who never met anybody with a verdict has no strength, only the prior's.
+    scores = tuple(
+        (values[i] if values else won[i] / played[i]) if played[i] else None for i in range(count)
+    )
     flags = _flags(matches, "they count for nobody")
     found = _highest(method, len(matches), scores, flags, "match has a verdict")
     return replace(found, matches=tuple(matches))
@@ -260,31 +254,6 @@ def sequential_knockout(
     return Knockout(incumbent, len(order) - 1)
 
 
-@public
-def win_counts(count: Candidates, matches: Sequence[Match]) -> list[float]:
-    """Wins of each candidate, a tie half a win for both."""
-    return [won for won, _ in _wins(count, matches)]
-
-
-@public
-def win_rates(count: Candidates, matches: Sequence[Match]) -> list[float | None]:
-    """Wins over matches with a verdict; None for a candidate that has none."""
-    return [won / played if played else None for won, played in _wins(count, matches)]
-
-
-def _wins(count: int, matches: Sequence[Match]) -> list[tuple[float, int]]:
-    """Wins and matches with a verdict of each candidate."""
-    won, played = [0.0] * count, [0] * count
-    for match in _checked(count, matches):
-        if match.value is None:
-            continue
-        share = _share(match.value)
-        for place, part in ((match.first, share), (match.second, 1 - share)):
-            won[place] += part
-            played[place] += 1
-    return list(zip(won, played, strict=True))
-
-
 def _share(value: float) -> float:
     """What the first of two won: a tie is half a win for both."""
     return 0.5 if value == 0 else float(value > 0)
@@ -309,7 +278,10 @@ def bradley_terry(
     likelihood, so there is one answer and it is found from anywhere.
     """
     games: dict[tuple[int, int], list[float]] = {}
-    for match in _checked(count, matches):
+    for match in matches:
+        is_known = all(0 <= place < count for place in match[:2])
+        if not is_known or (match.value is not None and not math.isfinite(match.value)):
+            raise refused("matches", match, f"finite values and places of the {count} candidates")
         if match.value is not None and match.first != match.second:
             share = _share(match.value)
             a, b = sorted((match.first, match.second))
@@ -328,14 +300,6 @@ def bradley_terry(
             break
     middle = math.fsum(strengths) / count if count else 0.0
     return [s - middle for s in strengths]
-
-
-def _checked(count: int, matches: Sequence[Match]) -> Sequence[Match]:
-    for match in matches:
-        is_known = all(0 <= place < count for place in match[:2])
-        if not is_known or (match.value is not None and not math.isfinite(match.value)):
-            raise refused("matches", match, f"finite values and places of the {count} candidates")
-    return matches
 
 
 def _slopes(
