@@ -21,7 +21,7 @@ from torch import Tensor
 
 from burnish.agents.policyalign.guards import Guard
 from burnish.agents.policyalign.instructions import KINDS, Instruction
-from burnish.arguments import as_word, refused, same_length
+from burnish.arguments import as_word, refused
 from burnish.boundary import Count, Fraction, PositiveShare, public
 from burnish.concurrency import gather
 from burnish.errors import UserError
@@ -175,21 +175,19 @@ def open_score(
     sampling: Sampling,
     *,
     guard: Guard | None = None,
-    embed: Embed | None = None,
 ) -> Score:
     """The score of that name.
 
     `guard-flip` needs a guard. `response-distance` takes the embedded sentence encoder where it is
-    installed and no other is given, else word counts.
+    installed, else word counts.
     """
     as_word("score", name, SCORES)
     if name == "response-distance":
-        embed = embed or sentence_embed()
+        embed = sentence_embed()
 
         async def distance(prompt: str, without: str, told: str) -> tuple[float | None, str]:
             if embed is not None:
-                a, b = ([float(x) for x in row] for row in embed([without, told]))
-                return 1 - _cosine(a, b), "ok"
+                return 1 - _cosine(*embed([without, told])), "ok"
             one, other = (Counter(text.lower().split()) for text in (without, told))
             words = sorted(one.keys() | other.keys())
             return 1 - _cosine([one[w] for w in words], [other[w] for w in words]), "ok"
@@ -241,18 +239,16 @@ def keep_sensitive(
     answer was cut, are left out. `per_clause` caps a clause, 0 does not. Benign near misses are kept
     whatever their score, so many that they are `benign_share` of what is kept, as far as they last.
     """
-    same_length("scored", scored, len(instructions), "instructions")
-    for one, score in zip(instructions, scored, strict=True):
-        if score.id != one.id:
-            raise refused("scored", score.id, f"the score of '{one.id}', in the same order")
-    if len({one.id for one in instructions}) < len(instructions):
-        raise refused("instructions", "an id twice", "ids that differ")
+    ids = [one.id for one in instructions]
+    if [score.id for score in scored] != ids or len(set(ids)) < len(ids):
+        wanted = f"a score of each of the {len(ids)} instructions, in order, by ids that differ"
+        raise refused("scored", [score.id for score in scored], wanted)
     usable = [
         replace(one, sensitivity=score.score)
         for one, score in zip(instructions, scored, strict=True)
         if score.score is not None and not (drop_truncated and score.truncated)
     ]
-    place = {one.id: i for i, one in enumerate(instructions)}
+    place = {name: i for i, name in enumerate(ids)}
     chosen: list[Instruction] = []
     for clause in dict.fromkeys(one.clause_id for one in usable):
         own = [one for one in usable if one.clause_id == clause and one.kind == "violating"]
