@@ -14,7 +14,7 @@ from burnish.agents.trace2skill.guards import (
     secrets_of,
     well_formed,
 )
-from burnish.agents.trace2skill.patches import by_support, by_task, read_patch_loosely
+from burnish.agents.trace2skill.patches import RARE, by_support, by_task, read_patch_loosely
 from burnish.records import Message
 
 
@@ -52,9 +52,9 @@ def test_rollouts_of_one_task_are_evidence_once():
 def test_the_threshold_counts_tasks():
     tasks = {f"r{i}": f"task {i % 2}" for i in range(10)}
     edits = [append("- a", ["r0", "r2", "r4"]), append("- b", ["r0", "r1"])]
-    placed = by_support(edits, SKILL, count=2, rare="drop", support=by_task(tasks))
-    assert placed.kept == [edits[1]]
-    assert placed.dropped[0].reason == "1 independent trajectories speak for it; needed 2"
+    placed = by_support(edits, SKILL, count=2, support=by_task(tasks))
+    assert [edit["file"] for edit in placed.kept] == ["SKILL.md", RARE, "SKILL.md"]
+    assert placed.kept[0] == edits[1]
 
 
 @pytest.mark.parametrize(

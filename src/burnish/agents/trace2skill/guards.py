@@ -269,7 +269,7 @@ def conflicts(
     return Sifted(kept, [Dropped(edits[index], reason) for index, reason in why.items()])
 
 
-_NEGATIVE = {
+NEGATIVE = {
     *("never", "not", "no", "dont", "avoid", "without"),
     *("cannot", "cant", "mustnt", "shouldnt", "stop"),
 }
@@ -301,22 +301,12 @@ def contradictions(edits: Sequence[Edit], support: Support = support_of) -> Sift
     )
 
 
-def is_forbidding(text: str) -> bool:
-    """Whether a rule begins by forbidding: never, do not, avoid.
-
-    >>> is_forbidding("- Do not sort."), is_forbidding("- Write the values, not formulas.")
-    (True, False)
-    """
-    words = plain_words(text.replace("'", "").replace("\u2019", "")).split()
-    return bool(_NEGATIVE & set(words[:3]))
-
-
 def _rules(edit: Edit) -> Iterable[tuple[frozenset[str], bool]]:
     for line in (edit.get("content") or "").split("\n"):
         words = plain_words(line.replace("'", "").replace("\u2019", "")).split()
-        core = frozenset(words) - _NEGATIVE - _MODAL
+        core = frozenset(words) - NEGATIVE - _MODAL
         if len(core) >= 2:
-            yield core, bool(_NEGATIVE & set(words))
+            yield core, bool(NEGATIVE & set(words))
 
 
 # --- answers of tasks, and text that gives orders
