@@ -244,9 +244,7 @@ class Verifier:
     def __init__(self, options: SelfPlay, root: Path = Path(), judge: LM | None = None) -> None:
         """`judge` is a model that is open already, in place of the one that the options name."""
         self.options = options
-        self.sampling = Sampling(
-            temperature=options.reader_temperature, max_tokens=options.reader_tokens
-        )
+        self.sampling = Sampling(temperature=0.1, max_tokens=70)
         self.judge: JudgeModel | None = None
         if judge is not None or options.judge:
             # Not a server's reader: its option for a key is the server's alone.

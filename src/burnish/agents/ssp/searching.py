@@ -72,18 +72,9 @@ def documents_of(trajectory: Trajectory) -> list[str]:
 class Searcher:
     """The search tool of a game; a failure is an observation, never an exception."""
 
-    def __init__(
-        self,
-        retriever: Retriever,
-        top_k: int = 3,
-        *,
-        deadline_s: float = 10.0,
-        max_characters: int = 4000,
-    ) -> None:
+    def __init__(self, retriever: Retriever, top_k: int) -> None:
         self.retriever, self.top_k = retriever, top_k
-        self.tool = Tool(
-            self._search, name=SEARCH, deadline_s=deadline_s, max_characters=max_characters
-        )
+        self.tool = Tool(self._search, name=SEARCH, deadline_s=10.0, max_characters=4000)
 
     def _search(self, query: str) -> str:
         """Search the corpus.
