@@ -328,7 +328,7 @@ def test_missing_labels_are_none_and_odd_ones_are_named():
 def test_dual_ascent_moves_lambda_towards_its_target():
     assert dual_lambda(1.0, 0.75, 0.55, rate=0.5) == pytest.approx(1.1)
     assert dual_lambda(0.01, 0.5, 0.55, rate=1.0) == 0
-    assert dual_lambda(9.99, 1.0, 0.55, rate=1.0, most=10) == 10
+    assert dual_lambda(9.99, 1.0, 0.55, rate=1.0) == 10
 
 
 # Attributes.

@@ -184,15 +184,7 @@ async def _play(rules: Rules, task: Task, players: Players, seed: int) -> None:
         except TooLong as error:
             raise RolloutError(f"the checkers' prompt is too long: {error.what}") from error
         if random.Random(derive(seed, "ablation")).random() < rules.ablation:
-            session = players.session(
-                checker_messages((), questions, rules.words), role="ablation", lm=players.lm
-            )
-            reply = split_thinking((await players.generate(session)).text).answer
-            said = parse_checks(reply, len(questions))
-            by_heart = [
-                number in said and answers_match(claim.answer, said[number], rules.matcher)
-                for number, claim in enumerate(found.claims, start=1)
-            ]
+            by_heart = await _by_heart(players, rules, found)
     checks = [parse_checks(split_thinking(one.text).answer, len(questions)) for one in samples]
     counted = fact_reward(
         found.claims,
@@ -246,6 +238,19 @@ async def _play(rules: Rules, task: Task, players: Players, seed: int) -> None:
             KEY: to_builtins(replace(trace, role=CHECKER, sample=place)),
         }
         players.sessions.append(samples[place])
+
+
+async def _by_heart(players: Players, rules: Rules, found: Kept) -> list[bool | None]:
+    """Which claims the model states without the documents too."""
+    questions = [claim.question for claim in found.claims]
+    asked = checker_messages((), questions, rules.words)
+    session = players.session(asked, role="ablation", lm=players.lm)
+    reply = split_thinking((await players.generate(session)).text).answer
+    said = parse_checks(reply, len(questions))
+    return [
+        number in said and answers_match(claim.answer, said[number], rules.matcher)
+        for number, claim in enumerate(found.claims, start=1)
+    ]
 
 
 def _told(

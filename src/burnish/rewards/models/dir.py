@@ -405,14 +405,13 @@ def dual_lambda(
     target: Share = 0.55,
     *,
     rate: Positive = 0.1,
-    most: NonNegative = 10.0,
 ) -> float:
-    """One step of dual ascent: `lam + rate * (auc - target)`, kept within 0 and `most`.
+    """One step of dual ascent: `lam + rate * (auc - target)`, kept within 0 and 10.
 
     `auc` says how well a head finds the attribute: above the target lambda grows, below it falls, so
     that it stops before the model prefers the opposite.
     """
-    return min(max(lam + rate * (auc - target), 0.0), most)
+    return min(max(lam + rate * (auc - target), 0.0), 10.0)
 
 
 @public
@@ -489,11 +488,9 @@ def _apply(head: Head | None, pairs_ND: Tensor) -> Tensor:
         rows_ND = torch.relu(pairs_ND) if place else pairs_ND
         # A layer whose weight is (out, in) as torch has it, or (in, out).
         matrix = as_logp(weight, "head").to(rows_ND)
-        if matrix.ndim == 2 and matrix.shape[1] != rows_ND.shape[1]:
+        if matrix.shape[-1] != rows_ND.shape[1]:
             matrix = matrix.T
-        shift = None if bias is None else as_logp(bias, "head").to(rows_ND)
-        try:
-            pairs_ND = functional.linear(rows_ND, matrix, shift)
-        except RuntimeError:
-            raise refused("head", weight, f"a layer for {rows_ND.shape[1]} features") from None
+        pairs_ND = functional.linear(
+            rows_ND, matrix, None if bias is None else as_logp(bias, "head").to(rows_ND)
+        )
     return pairs_ND
