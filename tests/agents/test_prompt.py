@@ -394,8 +394,6 @@ def test_a_proposer_that_fails_is_named_and_the_search_goes_on():
 def test_slices_share_no_question():
     with pytest.raises(UserError, match="also stands in the shown slice"):
         search(ScriptedLM(follower), Ideas([]), cut=Slices(tasks(3), tasks(3), tasks(3, 10)))
-    with pytest.raises(ArgumentError, match="trial slice"):
-        search(ScriptedLM(follower), Ideas([]), cut=Slices(tasks(3), [], tasks(3, 10)))
 
 
 def test_system_prompts_are_found_and_replaced():

@@ -13,7 +13,8 @@ import logging
 import math
 import sqlite3
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from functools import partial
 from pathlib import Path
@@ -423,7 +424,7 @@ class RewardTable:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()  # invariant: one statement at a time on the connection
-        try:
+        with self._naming("opened"):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(path, check_same_thread=False, timeout=30)
             with self._db as db:
@@ -434,26 +435,23 @@ class RewardTable:
                     "CREATE TABLE IF NOT EXISTS rewards "
                     "(key TEXT PRIMARY KEY, reward TEXT NOT NULL)"
                 )
-        except (sqlite3.Error, OSError) as error:
-            raise self._error("opened", error) from error
 
     def read(self, keys: Sequence[str]) -> dict[str, Reward]:
         marks = ",".join("?" * len(keys))
         query = f"SELECT key, reward FROM rewards WHERE key IN ({marks})"
-        try:
+        with self._naming("read"):
             with self._lock:
                 rows = self._db.execute(query, keys).fetchall()
             return {key: msgspec.json.decode(text, type=Reward) for key, text in rows}
-        except (sqlite3.Error, msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise self._error("read", error) from error
 
     def write(self, rewards: Mapping[str, Reward]) -> None:
         rows = [(key, msgspec.json.encode(reward).decode()) for key, reward in rewards.items()]
-        try:
-            with self._lock, self._db as db:
-                db.executemany("INSERT OR REPLACE INTO rewards VALUES (?, ?)", rows)
-        except sqlite3.Error as error:
-            raise self._error("written", error) from error
+        with self._naming("written"), self._lock, self._db as db:
+            db.executemany("INSERT OR REPLACE INTO rewards VALUES (?, ?)", rows)
 
-    def _error(self, verb: str, error: Exception) -> StoreError:
-        return StoreError(f"the reward cache {self.path} cannot be {verb}: {error}.")
+    @contextmanager
+    def _naming(self, verb: str) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise StoreError(f"the reward cache {self.path} cannot be {verb}: {error}.") from error

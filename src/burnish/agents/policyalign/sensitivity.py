@@ -241,28 +241,26 @@ def keep_sensitive(
     """
     ids = [one.id for one in instructions]
     if [score.id for score in scored] != ids or len(set(ids)) < len(ids):
-        wanted = f"a score of each of the {len(ids)} instructions, in order, by ids that differ"
-        raise refused("scored", [score.id for score in scored], wanted)
+        expected = f"a score of each of the {len(ids)} instructions, in order, by ids that differ"
+        raise refused("scored", [score.id for score in scored], expected)
     usable = [
         replace(one, sensitivity=score.score)
         for one, score in zip(instructions, scored, strict=True)
         if score.score is not None and not (drop_truncated and score.truncated)
     ]
-    place = {name: i for i, name in enumerate(ids)}
-    chosen: list[Instruction] = []
+    chosen: set[str] = set()
+    benign: list[list[str]] = []
     for clause in dict.fromkeys(one.clause_id for one in usable):
-        own = [one for one in usable if one.clause_id == clause and one.kind == "violating"]
-        best = sorted(own, key=lambda one: (-(one.sensitivity or 0.0), place[one.id]))
-        count = math.ceil(keep * len(own))
-        chosen += best[: min(count, per_clause) if per_clause else count]
+        own = [one for one in usable if one.clause_id == clause]
+        benign.append([one.id for one in own if one.kind == "benign"])
+        violating = [one for one in own if one.kind == "violating"]
+        best = sorted(violating, key=lambda one: -(one.sensitivity or 0.0))
+        best = best[: math.ceil(keep * len(best))]
+        chosen |= {one.id for one in best[: per_clause or None]}
     wanted = math.ceil(len(chosen) * benign_share / (1 - benign_share))
-    by_clause: dict[str, list[Instruction]] = {}
-    for one in usable:
-        if one.kind == "benign":
-            by_clause.setdefault(one.clause_id, []).append(one)
-    in_turn = [one for turn in zip_longest(*by_clause.values()) for one in turn if one is not None]
-    chosen += in_turn[:wanted]
-    return sorted(chosen, key=lambda one: place[one.id])
+    in_turn = [name for turn in zip_longest(*benign) for name in turn if name is not None]
+    chosen |= set(in_turn[:wanted])
+    return [one for one in usable if one.id in chosen]
 
 
 _REMEDIES = {

@@ -29,7 +29,7 @@ from burnish.agents.prompt.proposers import (
     proposed,
     worth_trying,
 )
-from burnish.arguments import refused, same_length
+from burnish.arguments import same_length
 from burnish.bench.evaluation import evaluate_slots, summarise
 from burnish.bench.statistics import Estimate, paired_difference, sign_flip
 from burnish.boundary import Draws, Settings, Share, public
@@ -214,8 +214,6 @@ async def optimise(
     chosen = settings or PromptSettings()
     seen: dict[bytes, str] = {}
     for name, tasks in slices._asdict().items():
-        if not tasks:
-            raise refused(f"the {name} slice", tasks, "at least one task")
         for task in tasks:
             key = msgspec.json.encode(with_system_prompt.plain(task, "").messages)
             if seen.setdefault(key, name) != name:

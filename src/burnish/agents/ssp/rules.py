@@ -286,7 +286,7 @@ def success_rate(solver_rewards: Scores) -> float | None:
 
 @public
 def proposer_reward(
-    solver_rewards: Sequence[float | Scores | None],
+    solver_rewards: Annotated[Sequence[float | Scores | None], Meta(min_length=1)],
     reward_type: RewardType = "1-acc",
     valid: bool | Sequence[bool] = True,
     invalid_reward: Number = 0.0,
@@ -307,8 +307,6 @@ def proposer_reward(
     0.0
     """
     rows: list[Any] = list(solver_rewards)
-    if not rows:
-        raise refused("solver_rewards", rows, "at least one score")
 
     def of(scores: Scores, is_valid: bool) -> float | None:
         rate = success_rate.plain(scores)
