@@ -27,7 +27,6 @@ from burnish.agents.trace2skill import (
     pool_of,
     skill_problems,
     split_long,
-    unified_diff,
     united,
     write_skill,
 )
@@ -108,14 +107,6 @@ def test_the_number_of_calls_and_the_depth():
     assert found.counts["calls/anchor"] == 0
 
 
-def test_one_patch_needs_no_merge():
-    roles = StubRoles()
-    found = run(pool(["Check the last row."]), SKILL, roles)
-    assert not [call for call in roles.calls if call[0] == "merge"]
-    assert found.status == "changed"
-    assert "references/rare-cases.md" in found.files
-
-
 # --- the checks
 
 
@@ -176,23 +167,6 @@ def test_the_diff_makes_the_new_skill_of_the_old_one(tmp_path):
         for path in (tmp_path / "skill").rglob("*.md")
     }
     assert made == found.files
-
-
-@pytest.mark.skipif(shutil.which("git") is None, reason="git applies the diff")
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ({"a.md": "x"}, {"a.md": "y"}),
-        ({"a.md": "x\n"}, {"b.md": "x\u2028y\n\x0bz"}),
-        ({"a.md": "a\nb\n"}, {"a.md": "a\nb"}),
-    ],
-)
-def test_odd_line_ends_survive_the_diff(tmp_path, old, new):
-    write_skill(old, tmp_path / "skill")
-    (tmp_path / "a.diff").write_text(unified_diff(old, new), newline="")
-    subprocess.run(["git", "apply", "../a.diff"], cwd=tmp_path / "skill", check=True)
-    made = {p.name: p.read_bytes().decode() for p in (tmp_path / "skill").iterdir()}
-    assert made == new
 
 
 def test_support_is_counted_and_decides():

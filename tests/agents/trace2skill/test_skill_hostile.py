@@ -133,11 +133,6 @@ def test_gold_values_are_found_in_other_spellings(gold, text):
     assert leaks([append("- Sort the rows first.", ["t"])], secrets).dropped == []
 
 
-def test_other_numbers_and_words_are_no_secrets():
-    edits = [append("- Round to 2 digits, at most 12345678 rows of New Yorkers.", ["a"])]
-    assert leaks(edits, secrets_of(["1234567", "New York", "48213.77"])).kept == edits
-
-
 def test_hostile_replies_take_a_bounded_number_of_looks(monkeypatch):
     from burnish.rewards.judges import reading
 
