@@ -63,11 +63,6 @@ CASES = [
         {"r_chosen": [1.0, 2.0], "r_rejected": [0.5, 3.0]},
         signed="r_chosen r_rejected",
     ),
-    Case(
-        models.pair_calibration,
-        {"r_chosen": [1.0, 2.0], "r_rejected": [0.5, 3.0], "bins": 5},
-        signed="r_chosen r_rejected",
-    ),
     # Reward models: DIR
     Case(
         models.club_categorical,

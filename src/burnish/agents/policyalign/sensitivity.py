@@ -132,7 +132,7 @@ class Contexts:
         return one[:size], prefix_keys(module, one[:size])
 
 
-Compare = Callable[[str, str, str], Awaitable[tuple[float | None, str]]]
+Compare = Callable[[str, Completion, Completion], Awaitable[tuple[float | None, str]]]
 """A request, the answers without and with the policy: the score and its status."""
 
 
@@ -140,41 +140,32 @@ class Score:
     """Scores requests; one answer each without the policy, and one with it where two are compared."""
 
     def __init__(
-        self, contexts: Contexts, sampling: Sampling, kind: str, compare: Compare | None = None
+        self, contexts: Contexts, sampling: Sampling, compare: Compare, *, is_paired: bool = True
     ) -> None:
-        self.contexts, self.sampling, self.kind, self.compare = contexts, sampling, kind, compare
+        self.contexts, self.sampling, self.compare = contexts, sampling, compare
+        self.is_paired = is_paired
 
     async def score(self, instructions: Sequence[Instruction]) -> list[Scored]:
         texts = [one.instruction for one in instructions]
         without = await self.contexts.answers(texts, self.sampling, told=False)
-        told: Sequence[Completion | None] = [None] * len(texts)
-        if self.compare is not None:
+        told = without
+        if self.is_paired:
             told = await self.contexts.answers(texts, self.sampling, told=True)
         found = []
         for one, a, b in zip(instructions, without, told, strict=True):
-            status = "ok"
-            if self.compare is None:
-                kl_T = self.contexts.divergence(one.instruction, a)
-            if not a.text.strip() or (b and not b.text.strip()) or (not b and not len(kl_T)):
-                found.append(Scored(one.id, None, "empty"))
+            value, status = None, "empty"
+            if a.text.strip() and b.text.strip():
+                value, status = await self.compare(one.instruction, a, b)
+            if status == "empty":
+                found.append(Scored(one.id, None, status))
                 continue
-            if b and self.compare is not None:
-                value, status = await self.compare(one.instruction, a.text, b.text)
-            else:
-                mask_T = torch.ones_like(kl_T, dtype=torch.bool)
-                value = float(sensitivity_of(kl_T, mask_T, self.kind))
-            is_cut = a.finish is Finish.LENGTH
-            other = b.text if b else ""
+            is_cut, other = a.finish is Finish.LENGTH, b.text if self.is_paired else ""
             found.append(Scored(one.id, value, status, is_cut, a.text, other))
         return found
 
 
 def open_score(
-    name: str,
-    contexts: Contexts,
-    sampling: Sampling,
-    *,
-    guard: Guard | None = None,
+    name: str, contexts: Contexts, sampling: Sampling, *, guard: Guard | None = None
 ) -> Score:
     """The score of that name.
 
@@ -185,28 +176,34 @@ def open_score(
     if name == "response-distance":
         embed = sentence_embed()
 
-        async def distance(prompt: str, without: str, told: str) -> tuple[float | None, str]:
+        async def distance(prompt: str, a: Completion, b: Completion) -> tuple[float | None, str]:
             if embed is not None:
-                return 1 - _cosine(*embed([without, told])), "ok"
-            one, other = (Counter(text.lower().split()) for text in (without, told))
+                return 1 - _cosine(*embed([a.text, b.text])), "ok"
+            one, other = (Counter(answer.text.lower().split()) for answer in (a, b))
             words = sorted(one.keys() | other.keys())
             return 1 - _cosine([one[w] for w in words], [other[w] for w in words]), "ok"
 
-        return Score(contexts, sampling, name, distance)
+        return Score(contexts, sampling, distance)
     if name == "guard-flip":
         if guard is None:
             raise UserError("score 'guard-flip' needs a guard; give one, or take score = 'kl'.")
 
-        async def flip(prompt: str, without: str, told: str) -> tuple[float | None, str]:
-            own = await guard.judge(prompt, without)
-            other = await guard.judge(prompt, told)
+        async def flip(prompt: str, a: Completion, b: Completion) -> tuple[float | None, str]:
+            own, other = [await guard.judge(prompt, answer.text) for answer in (a, b)]
             if own.safe is None or other.safe is None:
                 is_outside = {own.status, other.status} & {Status.INFRA_ERROR, Status.TIMEOUT}
                 return None, "guard failed" if is_outside else "no verdict"
             return float(not own.safe and other.safe), "ok"
 
-        return Score(contexts, sampling, name, flip)
-    return Score(contexts, sampling, name)
+        return Score(contexts, sampling, flip)
+
+    async def divergence(prompt: str, a: Completion, b: Completion) -> tuple[float | None, str]:
+        kl_T = contexts.divergence(prompt, a)
+        if not len(kl_T):
+            return None, "empty"
+        return float(sensitivity_of(kl_T, torch.ones_like(kl_T, dtype=torch.bool), name)), "ok"
+
+    return Score(contexts, sampling, divergence, is_paired=False)
 
 
 def sentence_embed() -> Embed | None:

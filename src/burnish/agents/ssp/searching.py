@@ -57,6 +57,11 @@ def solver_messages(question: str) -> list[Message]:
     return [Message("user", SOLVER.replace("{question}", question))]
 
 
+def as_rows(messages: Sequence[Message]) -> list[dict[str, str]]:
+    """Messages as a task's field holds them."""
+    return [{"role": message.role, "content": message.text} for message in messages]
+
+
 def passage_line(passage: Passage) -> str:
     text = " ".join(passage.text.split())
     return f"({' '.join(passage.title.split())}) {text}" if passage.title.strip() else text

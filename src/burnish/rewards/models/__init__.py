@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from burnish.rewards.models.term import TermState as TermState
     from burnish.rewards.models.term import bradley_terry_loss as bradley_terry_loss
     from burnish.rewards.models.term import centring_loss as centring_loss
-    from burnish.rewards.models.term import pair_calibration as pair_calibration
     from burnish.rewards.models.ties import tie_preference_loss as tie_preference_loss
     from burnish.rewards.models.trained_model import step_value as step_value
 
