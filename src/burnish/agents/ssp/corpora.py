@@ -77,8 +77,6 @@ def _questions(path: str, split: str) -> list[dict[str, Any]]:
         if len(golds) == 1:
             question = str(row["utterance"])
             found.append({"question": question, "answer": golds[0], "table": row["context"]})
-    if not found:
-        raise UserError(f"{path}/{split}.parquet: no question has one answer; expected some.")
     return found
 
 

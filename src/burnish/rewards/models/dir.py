@@ -468,12 +468,8 @@ def _one_hot(labels_N: Tensor, like_NC: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _known(what: str, labels_N: Tensor, logits_NC: Tensor) -> Tensor:
-    classes = logits_NC.shape[1]
-    if bool((labels_N >= classes).any()):
-        got = int(labels_N.max())
-        wanted = f"0 to {classes - 1}, the classes of the logits, or -1 to leave out"
-        raise refused(what, got, wanted)
-    return labels_N.to(logits_NC.device)
+    """The labels beside the logits, none of a class that these lack."""
+    return class_labels(labels_N, len(labels_N), logits_NC.shape[1], what).to(logits_NC.device)
 
 
 def _apply(head: Head | None, pairs_ND: Tensor) -> Tensor:
