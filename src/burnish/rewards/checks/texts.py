@@ -211,13 +211,14 @@ def brackets_balanced(text: str) -> bool:
 
 def count_occurrences(text: str, needle: str, *, overlapping: bool = False) -> int:
     """How often the needle stands in the text, whatever the case; an empty needle counts 0."""
-    pattern = re.escape(needle.casefold())
-    pattern = f"(?={pattern})" if overlapping else pattern
-    return len(re.findall(pattern, text.casefold())) if needle else 0
+    haystack, needle = _text("text", text).casefold(), _text("needle", needle).casefold()
+    pattern = f"(?={re.escape(needle)})" if overlapping else re.escape(needle)
+    return len(re.findall(pattern, haystack)) if needle else 0
 
 
 def constraint_tools(text: str) -> dict[str, int | bool]:
     """Everything that is counted here, by name."""
+    _text("text", text)
     return {
         "words": len(words(text)),
         "sentences": sentence_spans(text),
@@ -228,3 +229,12 @@ def constraint_tools(text: str) -> dict[str, int | bool]:
         "characters": len(text),
         "brackets_balanced": brackets_balanced(text),
     }
+
+
+def _text(what: str, value: object) -> str:
+    if not isinstance(value, str):
+        # Imported here: this file also runs on its own, inside the judge's sandbox.
+        from burnish.arguments import refused
+
+        raise refused(what, value, "a text")
+    return value
