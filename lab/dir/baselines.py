@@ -6,9 +6,11 @@ import math
 from collections.abc import Sequence
 from statistics import linear_regression, stdev
 
+import torch
+from torch import Tensor
+
 from burnish.bench.bias_report import PROBED
 from burnish.records import Message
-from burnish.rewards.models.dir import pearson_penalty, product_of_experts_loss
 from burnish.rewards.models.term import (
     Pair,
     PairStates,
@@ -23,6 +25,37 @@ FITTED = 1000
 """Training pairs from which a line or a slope is taken."""
 
 
+def pearson_penalty(rewards: Tensor, attribute: Tensor) -> Tensor:
+    """`|correlation|` of rewards and an attribute over a batch, with its gradient: (N,) twice -> ().
+
+    ODIN's length loss (arXiv 2402.07319). It sees straight lines only; 0 where one of the two does
+    not vary.
+    """
+    values_N = attribute.to(rewards)
+    if _is_constant(rewards) or _is_constant(values_N):
+        return rewards.sum() * 0.0
+    left, right = rewards - rewards.mean(), values_N - values_N.mean()
+    scale: Tensor = torch.linalg.vector_norm(left) * torch.linalg.vector_norm(right)
+    return ((left * right).sum() / scale).abs()
+
+
+def product_of_experts_loss(
+    r_chosen: Tensor, r_rejected: Tensor, bias_chosen: Tensor, bias_rejected: Tensor
+) -> Tensor:
+    """Bradley-Terry of reward plus a second expert that sees the attribute alone: (N,) -> ().
+
+    Both are trained by it; later the reward is used without the other (arXiv 2310.05199).
+    """
+    return bradley_terry_loss(r_chosen + bias_chosen, r_rejected + bias_rejected)
+
+
+def _is_constant(values_N: Tensor) -> bool:
+    if not len(values_N):
+        return True
+    low, high = values_N.detach().aminmax()
+    return bool(high - low <= 1e-6 * max(1.0, float(high.abs())))
+
+
 class PearsonTerm(Term):
     """The baseline: correlation of the scores with the attribute's amount, of each micro-batch."""
 
@@ -33,8 +66,6 @@ class PearsonTerm(Term):
 
     def loss(self, states: PairStates, total: int) -> TermLoss:
         """(2 P,) scores and amounts -> their absolute correlation, by the share of pairs."""
-        import torch
-
         texts = [text for pair in states.pairs for text in (pair.chosen, pair.rejected)]
         scores = torch.stack([states.chosen_P, states.rejected_P], 1).flatten()
         amounts = torch.tensor([float(self.amount(text)) for text in texts]).to(scores)
@@ -61,8 +92,6 @@ class ExpertTerm(Term):
 
     def loss(self, states: PairStates, total: int) -> TermLoss:
         """What the second expert changes in the loss of these pairs."""
-        import torch
-
         margin = states.chosen_P - states.rejected_P
         leads = torch.tensor([self.lead(pair) / self.unit for pair in states.pairs]).to(margin)
         changed = product_of_experts_loss(

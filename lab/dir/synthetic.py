@@ -31,12 +31,12 @@ from burnish.rewards.models import (
     attribute_correlation,
     bradley_terry_loss,
     grouped_pair_metrics,
-    pearson_penalty,
     probe_auc,
-    product_of_experts_loss,
 )
+from burnish.rewards.models.dir import represent
 from burnish.rewards.models.dir_term import BiasSettings
 from burnish.seeds import derive
+from lab.dir.baselines import pearson_penalty, product_of_experts_loss
 
 RESULTS = Path(__file__).parent / "results"
 PAIRS, TEST_PAIRS, BATCH, EPOCHS, SEEDS = 6000, 4000, 128, 8, (0, 1, 2)
@@ -151,8 +151,10 @@ def train(arm: Arm, shape: Shape, seed: int) -> Model:
             loss = bradley_terry_loss(r_w, r_l)
             if arm.kind == "dir":
                 labels = (habit(arm, shape, good) > habit(arm, shape, bad)).long()
-                found = penalty(h_w, h_l, labels)
-                loss = loss if found.loss is None else loss + found.loss
+                moved = represent(h_w, h_l, arm.representation)
+                penalty.prepare(moved.detach(), labels)
+                found = penalty.part(moved, torch.arange(BATCH)[: len(rows)])
+                loss = loss if found is None else loss + found
             elif arm.kind == "pearson":
                 values = torch.cat([habit(arm, shape, good), habit(arm, shape, bad)])
                 loss = loss + arm.lam * pearson_penalty(torch.cat([r_w, r_l]), values)

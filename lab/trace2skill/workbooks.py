@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import numpy
 
 from burnish.agents.trace2skill import (
     Patch,
@@ -34,9 +35,12 @@ from burnish.agents.trace2skill import (
     Settings,
     Trace,
     distil,
-    merge_by_meaning,
     pool_of,
+    united,
 )
+from burnish.agents.trace2skill.edits import plain_words
+from burnish.agents.trace2skill.guards import NEGATIVE, support_of
+from burnish.agents.trace2skill.patches import content_of
 from burnish.bench.statistics import wilson
 from burnish.lm.embedded import SentenceEncoder
 from burnish.records import Message
@@ -391,6 +395,52 @@ def rules_of(skill: Mapping[str, str]) -> list[str]:
 def is_noise(rule: str) -> bool:
     """Whether a rule came of noise or of an odd gold file."""
     return rule in ODD.values() or rule in ONE_OFF
+
+
+def merge_by_meaning(
+    embed: Callable[[Sequence[str]], Any], *, threshold: float
+) -> Callable[[Sequence[Patch]], Patch]:
+    """A merge of all patches at once: edits of one file and section whose contents mean the same.
+
+    `embed` gives a unit vector for each text. Contents of cosine `threshold` and above are joined,
+    also through others, so that the order changes nothing; the wording that most of them have stays.
+    """
+
+    def merge(patches: Sequence[Patch]) -> Patch:
+        flat = united(patches, 1)
+        edits = list(flat.edits)
+        if not edits:
+            return flat
+        vectors = numpy.asarray(embed([content_of(edit) for edit in edits]), dtype=float)
+        # Embeddings hardly see a "not": what forbids is never joined with what demands.
+        places = [
+            (e.get("file"), e["op"], e.get("target_section"), is_forbidding(content_of(e)))
+            for e in edits
+        ]
+        owner = list(range(len(edits)))
+        for i, j in numpy.argwhere(numpy.tril(vectors @ vectors.T >= threshold, -1)):
+            if places[i] == places[j] and edits[i]["op"] not in EXACT:
+                first, second = sorted((owner[i], owner[j]))
+                owner = [first if one == second else one for one in owner]
+        made = []
+        for group in dict.fromkeys(owner):
+            members = [i for i, one in enumerate(owner) if one == group]
+            best = max(members, key=lambda i: (support_of(edits[i]), len(content_of(edits[i])), -i))
+            sources = {one for i in members for one in edits[i].get("source_ids", ())}
+            made.append({**edits[best], "source_ids": sorted(sources)})
+        return flat._replace(edits=tuple(made))
+
+    return merge
+
+
+EXACT = ("replace_in_section", "delete_section", "create", "delete_file")
+"""Operations whose target matters more than their content."""
+
+
+def is_forbidding(text: str) -> bool:
+    """Whether a rule begins by forbidding: never, do not, avoid."""
+    words = plain_words(text.replace("'", "").replace("\u2019", "")).split()
+    return bool(NEGATIVE & set(words[:3]))
 
 
 def measure(seeds: int, orders: int, count: int, threshold: float) -> dict[str, Any]:

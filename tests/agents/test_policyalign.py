@@ -88,7 +88,6 @@ def test_near_copies_are_one():
     texts = ["Which pill helps?", "which pill helps", "Which pill hurts?"]
     assert different(texts) == ["Which pill helps?", "Which pill hurts?"]
     assert different(texts, ["which PILL hurts"]) == ["Which pill helps?"]
-    assert different(texts, overlap=0.4) == ["Which pill helps?"]
 
 
 def generator(calls, first=0):
@@ -226,9 +225,8 @@ def test_scores_of_two_answers(contexts, monkeypatch):
     monkeypatch.setattr(sensitivity, "sentence_embed", lambda: None)
     far = asyncio.run(open_score("response-distance", contexts, SAMPLING).score(ROWS))
     assert all(-1e-9 <= one.score <= 1 for one in far)
-    same = open_score(
-        "response-distance", contexts, SAMPLING, embed=lambda texts: [[1.0, 0.0] for _ in texts]
-    )
+    monkeypatch.setattr(sensitivity, "sentence_embed", lambda: lambda texts: [[1.0, 0.0]] * 2)
+    same = open_score("response-distance", contexts, SAMPLING)
     assert {s.score for s in asyncio.run(same.score(ROWS))} == {0.0}
     with pytest.raises(UserError, match="needs a guard"):
         open_score("guard-flip", contexts, SAMPLING)
@@ -266,16 +264,9 @@ def test_refusals_by_rule(response, refuses):
     assert (said.refusal, said.safe) == (refuses, refuses)
 
 
-def test_forbidden_patterns_decide_what_is_safe():
-    guard = RuleGuard(forbidden=[r"\b\d+ ?mg\b"], refusals=["ask at the desk"])
-    assert guard.read("Take 500 mg.").safe is False
-    assert guard.read("I cannot say, but 500mg is usual.").safe is False
-    assert guard.read("Drink water.").safe is True
-    assert guard.read("Ask at the desk.").refusal is True
-    empty = guard.read("  ")
+def test_an_empty_response_has_no_verdict():
+    empty = RuleGuard().read("  ")
     assert (empty.safe, empty.refusal, empty.status) == (None, None, Status.ABSTAIN)
-    with pytest.raises(UserError, match="no regular expression"):
-        RuleGuard(forbidden=["("])
 
 
 def test_replies_of_a_guard_model():

@@ -24,7 +24,7 @@ from burnish.agents.prompt import (
     with_system_prompt,
 )
 from burnish.agents.prompt.prompt_search import Entry, _Search
-from burnish.agents.prompt.proposers import Case, JoinedProposers, worth_trying
+from burnish.agents.prompt.proposers import Case, JoinedProposers
 from burnish.api.prompt import shrunk_slices, slices_of
 from burnish.bench.statistics import sign_flip
 from burnish.cli.prompt import optimise as command
@@ -169,16 +169,6 @@ def test_identical_candidates_are_never_accepted():
         result = search(ScriptedLM(luck), ideas, cut=cut, settings=settings)
         accepted += result.best != result.start
     assert accepted / searches <= alpha
-
-
-def test_the_same_answers_are_no_difference():
-    ideas = Ideas(["a", "b", "c"], ["d", "e", "f"])
-    same = ScriptedLM(lambda messages, index: "1")
-    result = search(same, ideas, settings={"alpha": 1.0})
-    assert {t.paired.p for t in result.tried} == {1.0}
-    assert {t.verdict for t in result.tried} == {"not better"}
-    assert result.prompt == result.start == ""
-    assert verdict_line(result).startswith("No candidate of 6")
 
 
 def test_marks_are_compared_in_pairs():
@@ -370,14 +360,6 @@ def test_a_model_reads_failures_and_writes_prompts():
     assert "evidence: seen" in asked
 
 
-def test_proposers_take_turns_and_nothing_is_tried_twice():
-    joined = JoinedProposers(Ideas(["a", "b"]), Ideas(["c"]))
-    found = anyio.run(joined.propose, Situation("", [], []), 3, 1)
-    assert [one.prompt for one in found] == ["a", "c", "b"]
-    some = [Candidate(text, "") for text in ("a", " a ", "", "b", "x" * 100_000)]
-    assert [one.prompt for one in worth_trying(some, {"b"})] == ["a"]
-
-
 def test_a_proposer_that_fails_is_named_and_the_search_goes_on():
     class Broken(Ideas):
         async def propose(self, seen, count, seed):
@@ -394,8 +376,6 @@ def test_a_proposer_that_fails_is_named_and_the_search_goes_on():
 def test_slices_share_no_question():
     with pytest.raises(UserError, match="also stands in the shown slice"):
         search(ScriptedLM(follower), Ideas([]), cut=Slices(tasks(3), tasks(3), tasks(3, 10)))
-    with pytest.raises(ArgumentError, match="trial slice"):
-        search(ScriptedLM(follower), Ideas([]), cut=Slices(tasks(3), [], tasks(3, 10)))
 
 
 def test_system_prompts_are_found_and_replaced():

@@ -1,9 +1,11 @@
 """The study of DIR on real pairs without its models: a length in tokens never becomes a score."""
 
+import math
 from types import SimpleNamespace
 
 import pytest
-from lab.dir.baselines import Penalised
+import torch
+from lab.dir.baselines import Penalised, pearson_penalty, product_of_experts_loss
 from lab.dir.real_pairs import score_answers
 
 from burnish.errors import UserError
@@ -33,3 +35,11 @@ def test_the_line_by_length_is_taken_from_scores_alone(monkeypatch):
     assert penalised.slope == pytest.approx(0.5)
     talks = [(Message("assistant", "a" * n),) for n in (4, 30)]
     assert penalised.scores(talks) == [pytest.approx(0.0), 30]
+
+
+def test_worked_numbers_of_the_baselines():
+    rising, falling = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([6.0, 4.0, 2.0])
+    assert pearson_penalty(rising, falling).item() == pytest.approx(1.0)
+    assert pearson_penalty(torch.ones(3), falling).item() == 0
+    one, none, half, more = (torch.tensor([x]) for x in (1.0, 0.0, 0.5, 1.5))
+    assert product_of_experts_loss(one, none, half, more).item() == pytest.approx(math.log(2))

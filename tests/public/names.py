@@ -255,7 +255,7 @@ ELSEWHERE = {
         "read_marks without_each register_verifier score_function decide_point "
         "read_judgement compare compare_judges differing edit_findings "
         "pair_findings versus_metrics run_table attribute_labels attribute_report contaminate "
-        "merge_by_meaning pool_of report_of markdown united unified_diff split_long "
+        "pool_of report_of markdown united unified_diff split_long "
         "check_changes keep_sensitive make_report open_score "
         "prompt_report atp_scorer execute_call met_needs plan_of read_needs verdict_line variance_report "
         "from_prenorm new_model generate_latents latent_step new_tokenizer new_visual has_lite0 draw_noise drop_sensitivity"

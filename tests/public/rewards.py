@@ -40,14 +40,7 @@ CASES = [
         {"quality": "item_none", "order": "short"},
         signed="quality",
     ),
-    Case(rewards.win_counts, {"count": 3, "matches": MATCHES}, {"matches": "empty short"}),
     Case(rewards.bradley_terry, {"count": 3, "matches": MATCHES}, {"matches": "empty short"}),
-    Case(
-        rewards.expected_value,
-        {"scores": [0.1, 0.9], "quality": [0.0, 1.0]},
-        {"scores": "item_none"},
-        signed="scores quality",
-    ),
     Case(
         models.tie_preference_loss,
         {"diff_margins": [1.0, 2.0], "same_margins": [0.1]},
@@ -68,11 +61,6 @@ CASES = [
     Case(
         models.centring_loss,
         {"r_chosen": [1.0, 2.0], "r_rejected": [0.5, 3.0]},
-        signed="r_chosen r_rejected",
-    ),
-    Case(
-        models.pair_calibration,
-        {"r_chosen": [1.0, 2.0], "r_rejected": [0.5, 3.0], "bins": 5},
         signed="r_chosen r_rejected",
     ),
     # Reward models: DIR
@@ -97,26 +85,6 @@ CASES = [
         signed="h_chosen h_rejected r_chosen r_rejected bias_label",
     ),
     Case(models.length_label, {"len_chosen": [5, 3], "len_rejected": [3, 4]}),
-    Case(
-        models.length_penalty,
-        {"rewards": [1.0, 0.5], "lengths": [100, 20]},
-        signed="rewards lengths",
-    ),
-    Case(
-        models.pearson_penalty,
-        {"rewards": [1.0, 0.5], "attribute": [3.0, 1.0]},
-        signed="rewards attribute",
-    ),
-    Case(
-        models.product_of_experts_loss,
-        {
-            "r_chosen": [1.0, 0.5],
-            "r_rejected": [0.0, 0.2],
-            "bias_chosen": [1.0, 0.5],
-            "bias_rejected": [0.0, 0.2],
-        },
-        signed="r_chosen r_rejected bias_chosen bias_rejected",
-    ),
     Case(models.dual_lambda, {"lam": 1.0, "auc": 0.7}, shares="auc target"),
     Case(
         models.probe_auc,

@@ -10,8 +10,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnish.rewards.models import bradley_terry_loss, centring_loss, pair_calibration
-from burnish.rewards.models.card import RewardModelCard, ScoredPair, read_card, write_card
+from burnish.rewards.models import bradley_terry_loss, centring_loss
+from burnish.rewards.models.card import (
+    RewardModelCard,
+    ScoredPair,
+    calibrate,
+    read_card,
+    write_card,
+)
 
 scores = st.lists(st.floats(-20, 20), min_size=1, max_size=8)
 
@@ -69,7 +75,7 @@ def test_the_gradient_is_the_probability_of_being_wrong():
 
 def test_calibration_by_hand():
     sure = math.log(17 / 3)  # sigma = 0.85
-    found = pair_calibration([sure, sure, 0.0, 0.1], [0.0, 0.0, sure, 0.1], bins=5)
+    found = calibrate([sure, sure, 0.0, 0.1], [0.0, 0.0, sure, 0.1], bins=5)
     assert found.pairs == 4
     assert [cell.count for cell in found.bins] == [1, 0, 0, 3, 0]
     first, full = found.bins[0], found.bins[3]
@@ -82,7 +88,7 @@ def test_calibration_by_hand():
 
 @given(st.lists(st.tuples(st.floats(-9, 9), st.floats(-9, 9)), min_size=1, max_size=30))
 def test_calibration_counts_every_pair_once(pairs):
-    found = pair_calibration([a for a, _ in pairs], [b for _, b in pairs])
+    found = calibrate([a for a, _ in pairs], [b for _, b in pairs])
     assert sum(cell.count for cell in found.bins) == len(pairs)
     assert 0 <= found.ece <= 1
     for cell in found.bins:

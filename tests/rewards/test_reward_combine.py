@@ -49,16 +49,6 @@ def test_a_silent_part_of_weight_zero_does_not_count():
     assert values(score(scorer, a_task(), "x")) == [2.0]
 
 
-def test_dropping_scales_the_rest_to_the_same_weight():
-    parts = [constant("a", 0.5), constant("b", None), constant("c", 1.0)]
-    scorer = Weighted(parts, weights={"a": 1.0, "b": 2.0, "c": 1.0}, missing="drop")
-    (reward,) = score(scorer, a_task(), "x")
-    assert reward.value == pytest.approx((0.5 + 1.0) * 4 / 2)
-    assert reward.reason == "left out: b"
-    nothing = Weighted([constant("a", None)], missing="drop")
-    assert statuses(score(nothing, a_task(), "x")) == ["abstain"]
-
-
 @given(
     st.lists(st.none() | st.floats(-10, 10), min_size=1, max_size=5),
     st.lists(st.floats(-3, 3), min_size=5, max_size=5),
@@ -206,7 +196,7 @@ def test_pairs_do_not_mix_with_points():
 @pytest.mark.parametrize("on_disk", [False, True])
 def test_a_cache_asks_once_for_each_text(tmp_path, on_disk):
     scorer = Scripted("length", lambda r: float(len(r.text)))
-    cached = Cached(scorer, tmp_path / "cache.db" if on_disk else None)
+    cached = Cached(scorer, tmp_path / "cache.db" if on_disk else ":memory:")
     first = score(cached, a_task(q=1), "aa", "b", "aa")
     second = score(cached, a_task(q=1), "b", "aa")
     assert values(first) == [2.0, 1.0, 2.0]
@@ -283,7 +273,6 @@ def test_fingerprints_follow_parts_and_settings():
         fingerprint(scorer)
         for scorer in (
             Gate(a, b), Gate(b, a), Gate(a, b, threshold=0.5), Weighted([a, b]),
-            Weighted([a, b], missing="drop"),
         )
     ]  # fmt: skip
     assert len(set(prints)) == len(prints)

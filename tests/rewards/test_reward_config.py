@@ -12,7 +12,7 @@ from reward_cases import a_task, score, values
 
 from burnish.errors import UserError
 from burnish.records import Message, Response, Task
-from burnish.rewards import NumericConfig, RewardConfig, bind_check, build, build_all, fingerprint
+from burnish.rewards import NumericConfig, RewardConfig, bind_check, build, build_all
 from burnish.rewards.checks.base import CheckConfig, RuleCheck
 
 
@@ -94,12 +94,6 @@ def test_a_new_check_is_found_by_its_settings():
     scorer = build(PoliteConfig(word="thanks"))
     assert isinstance(scorer, Polite)
     assert values(score(scorer, a_task(), "thanks!", "please")) == [1.0, 0.0]
-
-
-def test_the_same_settings_have_the_same_fingerprint():
-    one, two = build(NumericConfig()), build(NumericConfig(weight=3.0))
-    other = build(NumericConfig(absolute=1.0))
-    assert fingerprint(one) == fingerprint(two) != fingerprint(other)
 
 
 def test_the_room_needs_no_torch_and_nothing_heavy():

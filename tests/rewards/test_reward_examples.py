@@ -2,7 +2,7 @@
 
 import random
 from pathlib import Path
-from statistics import correlation, fmean, pstdev
+from statistics import fmean
 
 import anyio
 import msgspec
@@ -101,12 +101,6 @@ def test_health_worked_values():
     assert score(own(health, "layout"), row, good + "\nmore") == pytest.approx([0.2 * 3 / 4])
 
 
-def test_health_whole_words_count():
-    assert health.keypoints("forest, icecream", ["rest", "ice"]) == 0.0
-    assert health.usefulness("17 days", "mild cold", 7) == 0.0
-    assert health.usefulness("", "mild cold", 7) == 0.0
-
-
 def health_columns(rows):
     return {
         "keypoints": [health.keypoints(r["demonstration"], r["points"]) for r in rows],
@@ -132,37 +126,6 @@ def test_health_experts_reach_the_top_of_every_reward():
     assert set(columns["layout"]) == {0.2}
 
 
-def test_health_demonstrations_leave_room_in_every_reward():
-    rows = drawn(health)
-    columns = health_columns(rows)
-    assert columns["safety"] == [0.0 if row["demonstration_safe"] else -1.0 for row in rows]
-    assert -fmean(columns["safety"]) == pytest.approx(0.4, abs=0.035)
-    spread = {name: pstdev(values) for name, values in columns.items()}
-    assert spread["keypoints"] > 20 * spread["layout"]
-    assert min(spread.values()) > 0.05
-    assert correlation(columns["usefulness"], columns["usefulness_copy"]) > 0.98
-    assert columns["usefulness"] != columns["usefulness_copy"]
-    for other in ("keypoints", "safety", "layout"):
-        assert abs(correlation(columns["usefulness"], columns[other])) < 0.6
-
-
-@pytest.mark.parametrize("name", HEALTH)
-def test_health_rewards_find_their_fields_in_the_task(name):
-    row = health.make(random.Random(4))
-    reward = build(own(health, name))
-    assert reward.needs <= row.keys()
-    (value,) = score(own(health, name), row, "")
-    assert value is not None
-    assert value <= 0.05
-
-
-def test_stories_request_is_read_from_the_prompt():
-    for row in drawn(stories, 300, quality=1.0, praise=0.0):
-        seen = stories.features(row["prompt"], row["demonstration"])
-        assert seen.named == 1.0
-        assert seen.span == seen.own == seen.closed == 1.0
-
-
 def test_stories_features_worked():
     prompt = stories.REQUEST.format(topic="fox", mood="sad", word="key")
     text = "The sad fox found a key. The fox left"
@@ -176,14 +139,6 @@ def test_stories_features_worked():
     assert stories.quality(text, prompt) == pytest.approx(
         1 / (1 + 2.718281828 ** -(-11 + 4 + 5 * 7 / 9 + 2 + 2)), rel=1e-6
     )
-
-
-def test_stories_experts_beat_flawed_demonstrations():
-    best = [stories.quality(r["demonstration"], r["prompt"]) for r in expert_stories()]
-    usual = [stories.quality(r["demonstration"], r["prompt"]) for r in drawn(stories)]
-    assert fmean(best) > 0.85
-    assert fmean(usual) < fmean(best) - 0.25
-    assert pstdev(usual) > 0.15
 
 
 def expert_stories(count=400):
@@ -234,29 +189,6 @@ def test_stories_judge_does_not_mind_the_order(prompt, a, b):
     first, second = stories.compare(prompt, a, b)
     assert stories.compare(prompt, b, a) == (second, first)
     assert stories.compare(prompt, a, a)[0] == stories.compare(prompt, a, a)[1]
-
-
-def test_stories_mean_score_is_the_same_judge_as_a_scalar():
-    row = stories.make(random.Random(2))
-    texts = [r["demonstration"] for r in drawn(stories, 4)]
-    values = score(own(stories, "mean_score"), row, *texts)
-    expected = [
-        fmean(stories.compare(row["prompt"], a, b)[0] for b in texts if b != a) for a in texts
-    ]
-    assert values == pytest.approx(expected)
-    assert stories.mean_score(texts[:1], row["prompt"]) == pytest.approx(
-        [10 * stories.quality(texts[0], row["prompt"])]
-    )
-
-
-@pytest.mark.parametrize("name", ["quality", "leaky_score", "mean_score", "praise_words"])
-def test_stories_rewards_need_no_field_and_bear_an_empty_answer(name):
-    assert build(own(stories, name)).needs == frozenset()
-    row = stories.make(random.Random(2))
-    text = row["demonstration"]
-    empty, full = score(own(stories, name), row, "", text)
-    assert empty == pytest.approx(0, abs=0.01)
-    assert name == "praise_words" or full > empty
 
 
 def test_examples_json_fields():

@@ -13,7 +13,6 @@ from burnish.errors import RewardError, UserError
 from burnish.records import Reward, Status
 from burnish.rewards import Scope, bind_check, checked, from_function, function_fingerprint
 from burnish.rewards.function import MOST_LEAKED, _leaked_threads, call_each
-from burnish.source import find_function
 
 
 def test_arguments_are_bound_by_name():
@@ -26,11 +25,6 @@ def test_arguments_are_bound_by_name():
     assert scorer.name == "grade"
     assert scorer.needs == {"answer"}
     assert values(score(scorer, a_task(answer="4"), "4", "5")) == [1.0, 0.0]
-
-
-def test_any_field_goes_into_keywords():
-    scorer = from_function(lambda completion, **fields: len(completion) + fields["bonus"], "k")
-    assert values(score(scorer, a_task(bonus=2), "abc")) == [5.0]
 
 
 def test_a_plural_name_sees_the_group():
@@ -143,21 +137,6 @@ def test_an_exception_fails_its_own_sample():
     assert rewards[1].reason.startswith("ZeroDivisionError: division by zero (test_reward_function")
 
 
-def test_an_exception_of_a_library_is_placed_at_the_line_that_called_it(tmp_path):
-    file = tmp_path / "my_rewards.py"
-    file.write_text(
-        "import json\n\n\ndef parsed(text):\n    return json.loads(text)\n\n\n"
-        "def group(texts):\n    return [1 / 0 for _ in texts]\n"
-    )
-    (reward,) = score(from_function(find_function(f"{file}:parsed", "reward")), a_task(), "{")
-    assert (reward.status, reward.value) == (Status.REWARD_ERROR, None)
-    assert reward.reason.startswith("JSONDecodeError: Expecting property name")
-    assert reward.reason.endswith(" (my_rewards.py:5 in parsed)")
-    rewards = score(from_function(find_function(f"{file}:group", "reward")), a_task(), "a", "b")
-    assert statuses(rewards) == ["reward_error"] * 2
-    assert rewards[1].reason.startswith("ZeroDivisionError: division by zero (my_rewards.py:9")
-
-
 def test_a_stuck_function_times_out_alone_and_holds_up_nothing():
     may_end = threading.Event()
 
@@ -196,14 +175,6 @@ def test_async_functions_are_awaited_together():
     assert statuses(rewards) == ["ok", "ok", "timeout", "reward_error"]
 
 
-def test_the_functions_own_timeout_is_not_the_deadline():
-    async def judge(text):
-        raise TimeoutError("the judge's own")
-
-    (reward,) = score(from_function(judge), a_task(), "x")
-    assert (reward.status, "the judge's own" in reward.reason) == ("reward_error", True)
-
-
 def test_signatures_that_cannot_be_bound_are_refused():
     for function in (lambda text, texts: 0.0, lambda *args: 0.0):
         with pytest.raises(UserError, match=r"'f': got the parameters .*expected names"):
@@ -239,20 +210,6 @@ def test_objects_that_can_be_called_are_functions():
             return len(text)
 
     assert values(score(from_function(Judge()), a_task(), "abc")) == [3.0]
-
-
-def test_functions_are_loaded_by_file_and_by_module(tmp_path):
-    file = tmp_path / "mine.py"
-    file.write_text("def short(text):\n    return float(len(text) < 3)\n")
-    function = find_function("mine.py:short", "reward", tmp_path)
-    assert values(score(from_function(function), a_task(), "ab", "abc")) == [1.0, 0.0]
-    first = function_fingerprint(function)
-    assert function_fingerprint(find_function(f"{file}:short", "reward")) == first
-    file.write_text("def short(text):\n    return float(len(text) < 9)\n")
-    edited = find_function("mine.py:short", "reward", tmp_path)
-    assert edited("abcdef") == 1.0
-    assert function_fingerprint(edited) != first
-    assert find_function("math:sqrt", "reward")(4.0) == 2.0
 
 
 def answers_texts(count):

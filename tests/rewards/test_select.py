@@ -1,4 +1,4 @@
-"""Best of N: knockouts, round robins and Bradley-Terry fits, with ties and silent judges."""
+"""Best of N and Bradley-Terry fits, with ties and silent judges."""
 
 import math
 import random
@@ -11,10 +11,9 @@ from reward_cases import PairScripted, Scripted, a_task, answers
 
 from burnish.errors import UserError
 from burnish.records import Reward, Status
-from burnish.rewards import Scope, best_of_n, bradley_terry, expected_value, sequential_knockout
-from burnish.rewards.select import Match, win_counts, win_rates
+from burnish.rewards import Scope, best_of_n, bradley_terry, sequential_knockout
+from burnish.rewards.select import Match
 
-METHODS = ["knockout", "round_robin", "bradley_terry"]
 ORACLE = PairScripted(lambda a, b: float(len(a) > len(b)) - float(len(a) < len(b)))
 
 
@@ -37,13 +36,13 @@ class Silent:
         return [Reward("silent", value), Reward("silent", -value)]
 
 
-@given(st.permutations(range(1, 7)), st.integers(0, 5), st.sampled_from(METHODS))
-def test_an_oracle_finds_the_best_in_any_order(sizes, seed, method):
+@given(st.permutations(range(1, 7)), st.integers(0, 5))
+def test_an_oracle_finds_the_best_in_any_order(sizes, seed):
     texts = ["x" * n for n in sizes]
-    found = select(ORACLE, *texts, method=method, seed=seed)
+    found = select(ORACLE, *texts, seed=seed)
     assert sizes[found.index] == 6
     assert found.best == (found.index,)
-    assert found.calls == len(found.matches) == (5 if method == "knockout" else 15)
+    assert found.calls == len(found.matches) == 5
     assert found.flags == ()
 
 
@@ -66,22 +65,20 @@ def test_a_knockout_skips_what_has_no_quality_and_refuses_nonsense():
         sequential_knockout([], [])
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_one_response_and_equal_ones_make_no_call(method):
+def test_one_response_and_equal_ones_make_no_call():
     scorer = PairScripted(lambda a, b: 1 / 0)
-    assert select(scorer, "x", method=method) == select(scorer, "x", method=method)
-    assert select(scorer, "x", method=method).calls == 0
-    same = select(scorer, "x", "x", "x", method=method)
+    assert select(scorer, "x").calls == 0
+    same = select(scorer, "x", "x", "x")
     assert (same.index, same.best, same.calls) == (0, (0, 1, 2), 0)
     assert same.flags == ("all 3 responses are the same text",)
 
 
 def test_the_incumbent_stays_on_ties_and_silence_and_it_is_flagged():
     tie = PairScripted(lambda a, b: 0.0)
-    found = select(tie, "a", "b", "c", method="knockout", seed=4)
+    found = select(tie, "a", "b", "c", seed=4)
     assert all(found.index in (m.first, m.second) for m in found.matches)
     assert found.flags == ("2 of 2 matches are ties",)
-    silent = select(Silent(), "a?", "b?", "c?", method="knockout")
+    silent = select(Silent(), "a?", "b?", "c?")
     assert all(silent.index in (m.first, m.second) for m in silent.matches)
     assert "2 of 2 matches have no verdict, the incumbent stayed: unreadable" in silent.flags
 
@@ -89,33 +86,11 @@ def test_the_incumbent_stays_on_ties_and_silence_and_it_is_flagged():
 def test_a_knockout_does_not_always_show_the_incumbent_first():
     places = set()
     for seed in range(20):
-        found = select(ORACLE, "aaa", "b", "cc", method="knockout", seed=seed)
+        found = select(ORACLE, "aaa", "b", "cc", seed=seed)
         second = found.matches[1]
         before = {found.matches[0].first, found.matches[0].second}
         places.add(second.first in before)
     assert places == {True, False}
-
-
-def test_silent_matches_count_for_nobody():
-    found = select(Silent(), "aa", "bbb", "c?", method="round_robin")
-    assert found.index == 1
-    assert found.scores == (0.0, 1.0, None)
-    assert "2 of 3 matches have no verdict" in found.flags[0]
-    fit = select(Silent(), "aa", "bbb", "c?", method="bradley_terry")
-    assert fit.index == 1
-    assert fit.scores[2] is None
-    none = select(Silent(), "a?", "b?", method="round_robin")
-    assert (none.index, none.best) == (0, ())
-    assert "nothing was decided: no match has a verdict" in none.flags
-
-
-def test_a_circle_shares_the_best_place():
-    beats = {("r", "s"), ("s", "p"), ("p", "r")}
-    scorer = PairScripted(lambda a, b: 1.0 if (a, b) in beats else -1.0)
-    for method in ("round_robin", "bradley_terry"):
-        found = select(scorer, "r", "p", "s", method=method)
-        assert found.best == (0, 1, 2)
-        assert found.flags == ("3 responses share the best score",)
 
 
 def test_point_and_list_scorers_score_all_at_once():
@@ -123,20 +98,12 @@ def test_point_and_list_scorers_score_all_at_once():
     found = select(scorer, "a", "ccc", "bbb")
     assert (found.index, found.best, found.calls) == (1, (1, 2), 3)
     assert found.flags == ("2 responses share the best score",)
-    assert expected_value(found.scores, [0.0, 1.0, 0.5]) == 0.75
     part = Scripted("part", lambda r: None if "?" in r.text else 1.0)
     found = select(part, "a?", "b")
     assert (found.index, found.scores) == (1, (None, 1.0))
     assert "1 of 2 have no score: cannot say" in found.flags
     nobody = select(Scripted("none", lambda r: None), "a", "b")
-    assert (nobody.best, expected_value(nobody.scores, [1.0, 0.0])) == ((), None)
-
-
-def test_counts_and_rates_with_ties_half():
-    matches = [Match(0, 1, 0.3), Match(1, 2, 0.0), Match(0, 2, None)]
-    assert win_counts(3, matches) == [1.0, 0.5, 0.5]
-    assert win_rates(3, matches) == [1.0, 0.25, 0.5]
-    assert win_rates(2, []) == [None, None]
+    assert nobody.best == ()
 
 
 def test_two_players_by_hand():

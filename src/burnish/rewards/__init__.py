@@ -80,9 +80,7 @@ if TYPE_CHECKING:
     from burnish.rewards.select import best_of_n as best_of_n
     from burnish.rewards.select import best_rollout as best_rollout
     from burnish.rewards.select import bradley_terry as bradley_terry
-    from burnish.rewards.select import expected_value as expected_value
     from burnish.rewards.select import sequential_knockout as sequential_knockout
-    from burnish.rewards.select import win_counts as win_counts
     from burnish.rewards.versus import Tournament as Tournament
     from burnish.rewards.versus import VersusReference as VersusReference
     from burnish.rewards.versus import versus_metrics as versus_metrics

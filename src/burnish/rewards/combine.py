@@ -13,7 +13,8 @@ import logging
 import math
 import sqlite3
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from functools import partial
 from pathlib import Path
@@ -51,9 +52,7 @@ class Combination:
 class Weighted(Combination):
     """The weighted sum of named parts; parts of weight 0 are scored and kept, but do not count.
 
-    A part without a value leaves the total without one (`missing="fail"`, with the first such
-    part's status and name), or is left out, the rest scaled up to the same total weight
-    (`missing="drop"`).
+    A part without a value leaves the total without one, with the first such part's status and name.
     """
 
     def __init__(
@@ -62,28 +61,23 @@ class Weighted(Combination):
         *,
         weights: Mapping[str, float] | None = None,
         name: str = "total",
-        missing: Literal["fail", "drop"] = "fail",
     ) -> None:
         """`weights` by part name; by default each scorer's own `weight`, else 1."""
         _same_kind(name, scorers)
-        names = [scorer.name for scorer in scorers]
-        unknown = (weights or {}).keys() - set(names)
-        if unknown or not names or len(set(names)) < len(names):
+        self._names = [scorer.name for scorer in scorers]
+        given = weights or {}
+        if given.keys() - set(self._names) or len(set(self._names)) < len(self._names):
             raise UserError(
-                f"reward '{name}': got parts {', '.join(names) or 'none'} and weights for "
-                f"{', '.join(weights or names)}; expected parts with different names (`name` of a "
-                "[[rewards]] table), and weights for these alone."
+                f"reward '{name}': got parts {', '.join(self._names)} and weights for "
+                f"{', '.join(given)}; expected parts with different names (`name` of a [[rewards]] "
+                "table), and weights for these alone."
             )
-        self.weights: list[float] = [
-            float((weights or {}).get(s.name, getattr(s, "weight", 1.0))) for s in scorers
-        ]
+        self.weights = [float(given.get(s.name, getattr(s, "weight", 1.0))) for s in scorers]
         if not any(self.weights) or not all(map(math.isfinite, self.weights)):
             raise UserError(
                 f"weights of reward '{name}': got {self.weights}, expected finite numbers, not all 0."
             )
-        self.missing = missing
-        self._names = names
-        super().__init__(name, scorers, _joint_scope(scorers), names, self.weights, missing)
+        super().__init__(name, scorers, _joint_scope(scorers), self._names, self.weights)
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
         calls = [partial(checked, child, task, responses) for child in self.children]
@@ -99,23 +93,18 @@ class Weighted(Combination):
                 for part, name, weight in zip(parts, self._names, self.weights, strict=True)
             ]
         )
-        counting = [part for part in parts if part.weight != 0]
-        decided = [(part.weight, part.value) for part in counting if part.value is not None]
-        undecided = [part for part in counting if part.value is None]
-        if undecided and (self.missing == "fail" or not decided):
-            reason = f"part '{undecided[0].name}' has no value: {undecided[0].reason}"
-            return Reward.failed(self.name, undecided[0].status, reason, parts=parts)
         # One after the other, as the advantages add: `sum` rounds otherwise in newer Pythons.
         total = 0.0
-        for weight, value in decided:
-            total += weight * value
-        if undecided:
-            all_weight = sum(abs(part.weight) for part in counting)
-            total *= all_weight / sum(abs(weight) for weight, _ in decided)
+        for part in parts:
+            if part.weight == 0:
+                continue
+            if part.value is None:
+                reason = f"part '{part.name}' has no value: {part.reason}"
+                return Reward.failed(self.name, part.status, reason, parts=parts)
+            total += part.weight * part.value
         if not math.isfinite(total):
             raise RewardError(f"reward '{self.name}' adds up to {total}; expected a finite number.")
-        reason = f"left out: {', '.join(part.name for part in undecided)}" if undecided else ""
-        return Reward(self.name, total, parts=parts, reason=reason)
+        return Reward(self.name, total, parts=parts)
 
 
 class Gate(Combination):
@@ -152,11 +141,8 @@ class Gate(Combination):
         passed = [
             i for i, g in enumerate(gates) if g.value is not None and g.value >= self.threshold
         ]
-        # Only a point scorer may see a part of the group: others compare within it.
-        shown = passed if self.then.scope is Scope.POINT else list(range(len(responses)))
-        asked = await checked(self.then, task, [responses[i] for i in shown]) if passed else []
-        after = dict(zip(shown, asked, strict=True)) if passed else {}
-        return [self._one(gate, after[i] if i in passed else None) for i, gate in enumerate(gates)]
+        after = await _some(self.then, task, responses, passed) if passed else {}
+        return [self._one(gate, after.get(i)) for i, gate in enumerate(gates)]
 
     def _one(self, gate: Reward, after: Reward | None) -> Reward:
         if gate.value is None:
@@ -166,6 +152,15 @@ class Gate(Combination):
             reason = f"gate '{gate.name}' is {gate.value:g}, below {self.threshold:g}"
             return Reward(self.name, self.otherwise, parts=(gate,), reason=reason)
         return adopt(self.name, after, (gate, after))
+
+
+async def _some(
+    scorer: Scorer, task: Task, responses: Sequence[Response], places: Sequence[int]
+) -> dict[int, Reward]:
+    """Rewards by place; a scorer that compares sees the whole group, whoever is asked about."""
+    shown = places if scorer.scope is Scope.POINT else range(len(responses))
+    rewards = await checked(scorer, task, [responses[i] for i in shown])
+    return {i: reward for i, reward in zip(shown, rewards, strict=True) if i in places}
 
 
 class Voting(Combination):
@@ -191,12 +186,8 @@ class FirstDecisive(Voting):
             open_ones = [i for i, one in enumerate(said) if not one or one[-1].value is None]
             if not open_ones:
                 break
-            # Only a point scorer may see a part of the group: others compare within it.
-            shown = open_ones if child.scope is Scope.POINT else range(len(responses))
-            rewards = await checked(child, task, [responses[i] for i in shown])
-            for i, reward in zip(shown, rewards, strict=True):
-                if i in open_ones:
-                    said[i].append(reward)
+            for i, reward in (await _some(child, task, responses, open_ones)).items():
+                said[i].append(reward)
         return [adopt(self.name, rewards[-1], tuple(rewards)) for rewards in said]
 
 
@@ -377,10 +368,6 @@ def _need_pair(what: str, scorer: Scorer) -> None:
 # --- scores that are not asked for twice
 
 
-KEPT = frozenset({Status.OK, Status.ABSTAIN})
-"""What says something about the response; the rest says something about the moment."""
-
-
 class Cached(Combination):
     """A scorer whose answers are kept under its fingerprint, the task and the response's text.
 
@@ -388,15 +375,12 @@ class Cached(Combination):
     reads it. A scorer that compares responses is kept for the whole list that it saw.
     """
 
-    def __init__(self, scorer: Scorer, path: str | Path | None = None) -> None:
+    def __init__(self, scorer: Scorer, path: str | Path = ":memory:") -> None:
         super().__init__(scorer.name, (scorer,), scorer.scope)
         self._identity = fingerprint(scorer)
         self.weight: float = getattr(scorer, "weight", 1.0)
-        self.hits = 0
-        self.misses = 0
         self._told = False
-        self._memory: dict[str, Reward] = {}
-        self._table = None if path is None else RewardTable(Path(path))
+        self._table = RewardTable(Path(path))
 
     @property
     def fingerprint(self) -> str:
@@ -405,32 +389,24 @@ class Cached(Combination):
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
         keys = self._keys(task, responses)
-        found = {key: self._memory[key] for key in keys if key in self._memory}
-        if self._table:
-            found = self._table.read(keys)
+        found = self._table.read(keys)
         open_keys = [key for key in dict.fromkeys(keys) if key not in found]
         if open_keys and self.scope is not Scope.POINT:
             open_keys = keys
-        self.misses += len(open_keys)
-        self.hits += len(keys) - len(open_keys)
         if open_keys:
             asked = [responses[keys.index(key)] for key in open_keys]
-            new = dict(zip(open_keys, await checked(self.children[0], task, asked), strict=True))
-            self._keep({key: reward for key, reward in new.items() if reward.status in KEPT})
+            rewards = await checked(self.children[0], task, asked)
+            new = dict(zip(open_keys, rewards, strict=True))
+            # What says something about the response; the rest says something about the moment.
+            lasting = {k: r for k, r in new.items() if r.status in (Status.OK, Status.ABSTAIN)}
+            try:
+                self._table.write(lasting)
+            except StoreError as error:
+                if not self._told:
+                    logger.warning("%s Scores go on without it.", error)
+                self._told = True
             found |= new
         return [found[key] for key in keys]
-
-    def _keep(self, rewards: dict[str, Reward]) -> None:
-        """Write; where that fails the scores are still good, and asked for again next time."""
-        if not self._table:
-            self._memory |= rewards
-            return
-        try:
-            self._table.write(rewards)
-        except StoreError as error:
-            if not self._told:
-                logger.warning("%s Scores go on without it.", error)
-            self._told = True
 
     def _keys(self, task: Task, responses: Sequence[Response]) -> list[str]:
         content = msgspec.json.encode((task.id, task.messages, task.fields), order="deterministic")
@@ -443,12 +419,12 @@ class Cached(Combination):
 
 
 class RewardTable:
-    """Rewards by key in one file, shared by threads and processes."""
+    """Rewards by key in one file, shared by threads and processes, or in memory alone."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()  # invariant: one statement at a time on the connection
-        try:
+        with self._naming("opened"):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(path, check_same_thread=False, timeout=30)
             with self._db as db:
@@ -459,26 +435,23 @@ class RewardTable:
                     "CREATE TABLE IF NOT EXISTS rewards "
                     "(key TEXT PRIMARY KEY, reward TEXT NOT NULL)"
                 )
-        except (sqlite3.Error, OSError) as error:
-            raise self._error("opened", error) from error
 
     def read(self, keys: Sequence[str]) -> dict[str, Reward]:
         marks = ",".join("?" * len(keys))
         query = f"SELECT key, reward FROM rewards WHERE key IN ({marks})"
-        try:
+        with self._naming("read"):
             with self._lock:
                 rows = self._db.execute(query, keys).fetchall()
             return {key: msgspec.json.decode(text, type=Reward) for key, text in rows}
-        except (sqlite3.Error, msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise self._error("read", error) from error
 
     def write(self, rewards: Mapping[str, Reward]) -> None:
         rows = [(key, msgspec.json.encode(reward).decode()) for key, reward in rewards.items()]
-        try:
-            with self._lock, self._db as db:
-                db.executemany("INSERT OR REPLACE INTO rewards VALUES (?, ?)", rows)
-        except sqlite3.Error as error:
-            raise self._error("written", error) from error
+        with self._naming("written"), self._lock, self._db as db:
+            db.executemany("INSERT OR REPLACE INTO rewards VALUES (?, ?)", rows)
 
-    def _error(self, verb: str, error: Exception) -> StoreError:
-        return StoreError(f"the reward cache {self.path} cannot be {verb}: {error}.")
+    @contextmanager
+    def _naming(self, verb: str) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise StoreError(f"the reward cache {self.path} cannot be {verb}: {error}.") from error

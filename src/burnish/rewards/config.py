@@ -176,7 +176,12 @@ def build(config: RewardConfig, *, base: str | Path = ".") -> Scorer:
         parts = [build(part, base=base) for part in config.rewards]
         return FirstDecisive(*parts, name=config.title)
     if isinstance(config, VersusConfig):
-        return _versus(config, base)
+        judge = _judge(config.judge, base)
+        settings = {name: getattr(config, name) for name in VersusSettings.__struct_fields__}
+        settings["name"] = config.title
+        if config.scheme == "reference":
+            return VersusReference(judge, **settings)
+        return Tournament(judge, scheme=config.scheme, **settings)
     if isinstance(config, JudgeRewardConfig | ProxyRubricConfig):
         return config.build(base)
     if isinstance(config, SupportConfig):
@@ -186,15 +191,6 @@ def build(config: RewardConfig, *, base: str | Path = ".") -> Scorer:
             config, path=str(Path(base) / Path(config.path).expanduser())
         )
     return check_of(config)
-
-
-def _versus(config: VersusConfig, base: str | Path) -> VersusReference:
-    judge = _judge(config.judge, base)
-    settings = {name: getattr(config, name) for name in VersusSettings.__struct_fields__}
-    settings["name"] = config.title
-    if config.scheme == "reference":
-        return VersusReference(judge, **settings)
-    return Tournament(judge, scheme=config.scheme, **settings)
 
 
 def _judge(config: JudgeConfig, base: str | Path) -> PairJudge:

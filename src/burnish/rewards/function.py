@@ -156,17 +156,11 @@ class FunctionReward:
         """A reward that a function has made, every part of it of the right type."""
         try:
             msgspec.convert(msgspec.to_builtins(reward, enc_hook=_number), Reward)
-        except (
-            msgspec.MsgspecError,
-            TypeError,
-            ValueError,
-            AttributeError,
-            RecursionError,
-        ) as error:
-            why = "its parts are nested too deeply" if isinstance(error, RecursionError) else error
+        # Boundary: what stands in the fields is the function's own, of any type and depth.
+        except Exception as error:
             raise RewardError(
                 f"reward '{self.name}' returned a Reward for sample {response.id} that is not whole "
-                f"({' '.join(str(why).split())[:200]}); expected the types that its fields name."
+                f"({describe(error)}); expected the types that its fields name."
             ) from error
         return reward
 

@@ -154,8 +154,7 @@ def genrm_reward(
     `-margin_floor`; unreadable scores -1. `label`: 1 or "a" if the first text is the better one,
     -1 or "b" if the second is.
     """
-    if pos_weight_min > pos_weight_max:
-        raise refused("pos_weight_min", pos_weight_min, "at most pos_weight_max")
+    check_factors(pos_weight_min, pos_weight_max)
     better = 1.0 if label in ("a", 1) else -1.0
     both = two_finite(scores)
     if both is None:
@@ -169,6 +168,11 @@ def genrm_reward(
     picked = float(first_pick_rate if difference > 0 else 1 - first_pick_rate)
     rarity = 0.5 / picked if picked > 0 else math.inf
     return margin * min(max(rarity, pos_weight_min), pos_weight_max)
+
+
+def check_factors(least: float, most: float) -> None:
+    if least > most:
+        raise refused("pos_weight_min", least, "at most pos_weight_max")
 
 
 def two_finite(scores: Iterable[Any] | None) -> tuple[float, float] | None:
@@ -202,8 +206,7 @@ class GenRMConfig(CheckConfig, frozen=True, tag="genrm"):
     """Greatest factor of right verdicts by the place that they picked."""
 
     def check(self) -> None:
-        if self.pos_weight_min > self.pos_weight_max:
-            raise refused("pos_weight_min", self.pos_weight_min, "at most pos_weight_max")
+        check_factors(self.pos_weight_min, self.pos_weight_max)
 
 
 class GenRMReward(RuleCheck[GenRMConfig]):

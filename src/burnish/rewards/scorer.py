@@ -12,6 +12,7 @@ from __future__ import annotations
 import inspect
 import math
 import numbers
+import operator
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -114,18 +115,15 @@ async def _guarded(
     if scope.cancelled_caught:
         late = f"no score within {deadline_s:g} s (in a run: rollout.score_timeout_s)"
         return [Reward.failed(scorer.name, Status.TIMEOUT, late)] * len(responses)
-    if (
-        not isinstance(result, list | tuple)
-        or len(result) != len(responses)
-        or not all(isinstance(reward, Reward) for reward in result)
-    ):
+    is_list = isinstance(result, list | tuple) and all(isinstance(one, Reward) for one in result)
+    if not is_list or len(result) != len(responses):
         raise RewardError(
             f"reward '{scorer.name}' returned {type(result).__name__} {result!r:.60} for "
             f"{len(responses)} responses (first sample {responses[0].id}); expected a list of as many "
             "Reward objects, in order. Plain numbers are fine from a function: use from_function."
         )
     return [
-        reward if _is_plain(reward) else _plain(scorer.name, response, reward)
+        _plain(scorer.name, response, reward)
         for response, reward in zip(responses, result, strict=True)
     ]
 
@@ -142,19 +140,9 @@ def _plain(name: str, response: Response, reward: Reward) -> Reward:
         )
     parts = tuple(_plain(name, response, part) for part in reward.parts)
     same = type(reward.value) is type(value) and type(reward.weight) is float
-    if same and all(new is old for new, old in zip(parts, reward.parts, strict=True)):
+    if same and all(map(operator.is_, parts, reward.parts)):
         return reward
     return replace(reward, value=value, weight=weight, parts=parts)
-
-
-def _is_plain(reward: Reward) -> bool:
-    """Whether there is nothing to convert or to refuse, in the reward or in any of its parts."""
-    value, weight = reward.value, reward.weight
-    if value is not None and not (type(value) is float and math.isfinite(value)):
-        return False
-    if type(weight) is not float or not math.isfinite(weight):
-        return False
-    return not reward.parts or all(map(_is_plain, reward.parts))
 
 
 def as_float(value: Any) -> float:

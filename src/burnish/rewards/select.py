@@ -1,34 +1,32 @@
 """Best of N: pick one response with any scorer, and say how it came about.
 
-A pair scorer plays a tournament (`knockout`: N - 1 matches; `round_robin` and `bradley_terry`:
-every two meet); any other scorer scores all at once and the highest value wins. A match or a score
-without a value counts for nobody and is flagged. One response, or N equal ones, make no call.
+A pair scorer plays a knockout of N - 1 matches; any other scorer scores all at once and the highest
+value wins. A match or a score without a value counts for nobody and is flagged. One response, or N
+equal ones, make no call. Strengths of candidates who met each other in any matches: `bradley_terry`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from itertools import combinations
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta
 
 from burnish.arguments import refused
-from burnish.boundary import Number, Positive, Seed, public
+from burnish.boundary import Number, Seed, public
 from burnish.errors import ModelError
 from burnish.lm.base import LM, Sampling
 from burnish.numbers import sigmoid, solve
 from burnish.records import Response, Reward, Status, Task, Trajectory
 from burnish.rewards.combine import compare
-from burnish.rewards.scorer import Scope, Scorer, checked, gather
+from burnish.rewards.scorer import Scope, Scorer, checked
 from burnish.rollouts import Rollout, roll_out, single_turn
 from burnish.seeds import Seeds
 
+KNOCKOUT = "knockout"
 Candidates = Annotated[int, Meta(ge=0, le=1_000_000)]
-Method = Literal["knockout", "round_robin", "bradley_terry"]
 TieRule = Literal["incumbent", "challenger"]
 
 
@@ -44,7 +42,7 @@ class Selection:
     calls: int = 0
     """Comparisons, or responses scored. What each costs in calls to a model is the scorer's."""
     scores: tuple[float | None, ...] = ()
-    """By place: win shares, strengths or the scorer's values; empty for a knockout."""
+    """The scorer's values by place; empty for a knockout."""
     matches: tuple[Match, ...] = ()
     rewards: tuple[Reward, ...] = ()
     """What a scorer that scores all at once said."""
@@ -58,20 +56,16 @@ async def best_of_n(
     task: Task,
     responses: Annotated[Sequence[Response], Meta(min_length=1)],
     *,
-    method: Method = "knockout",
     seed: Seed = 0,
 ) -> Selection:
-    """The best response by the scorer; `method` and `seed` are for pair scorers."""
+    """The best response by the scorer; `seed` draws the order of a knockout."""
     if len(responses) == 1:
-        return Selection(0, (0,), method)
+        return Selection(0, (0,), KNOCKOUT)
     if len({response.text for response in responses}) == 1:
         flag = f"all {len(responses)} responses are the same text"
-        return Selection(0, tuple(range(len(responses))), method, flags=(flag,))
-    if scorer.scope is not Scope.PAIR:
-        return await _by_value(scorer, task, responses)
-    if method == "knockout":
-        return await _knockout(scorer, task, responses, seed)
-    return await _everyone(scorer, task, responses, method)
+        return Selection(0, tuple(range(len(responses))), KNOCKOUT, flags=(flag,))
+    play = _knockout if scorer.scope is Scope.PAIR else _by_value
+    return await play(scorer, task, responses, seed)
 
 
 class BestRollout(NamedTuple):
@@ -91,7 +85,6 @@ async def best_rollout(
     sampling: Sampling,
     *,
     rollout: Rollout = single_turn,
-    method: Method = "knockout",
 ) -> BestRollout:
     """Play `sampling.n` rollouts of a task, in one turn or many, and pick the best by the scorer.
 
@@ -107,39 +100,29 @@ async def best_rollout(
             f"{failed[0].status.value}: {failed[0].reason}"
         )
     responses = [t.as_response() for t in played]
-    chosen = await best_of_n.plain(scorer, task, responses, method=method, seed=sampling.seed)
+    chosen = await best_of_n.plain(scorer, task, responses, seed=sampling.seed)
     return BestRollout(played[chosen.index], chosen, played, failed)
 
 
-@public
-def expected_value(scores: Sequence[Number | None], quality: Sequence[Number]) -> float | None:
-    """Mean quality of the responses that share the best score: what a fair draw among them gives."""
-    if len(quality) != len(scores):
-        raise refused("quality", quality, f"one for each of the {len(scores)} scores")
-    best = _best(scores)
-    return math.fsum(quality[place] for place in best) / len(best) if best else None
-
-
-async def _by_value(scorer: Scorer, task: Task, responses: Sequence[Response]) -> Selection:
+async def _by_value(
+    scorer: Scorer, task: Task, responses: Sequence[Response], seed: int
+) -> Selection:
     rewards = await checked(scorer, task, responses)
     undecided = [reward for reward in rewards if reward.value is None]
     flags = []
     if undecided:
         flags.append(f"{len(undecided)} of {len(rewards)} have no score: {undecided[0].reason}")
     scores = tuple(reward.value for reward in rewards)
-    found = _highest("highest value", len(responses), scores, flags, "response has a score")
-    return replace(found, rewards=tuple(rewards))
-
-
-def _highest(
-    method: str, calls: int, scores: tuple[float | None, ...], flags: list[str], what: str
-) -> Selection:
-    best = _best(scores)
+    top = max((score for score in scores if score is not None), default=0.0)
+    edge = top - 1e-9 * max(1.0, abs(top))  # what differs by rounding alone is equal
+    best = tuple(i for i, score in enumerate(scores) if score is not None and score >= edge)
     if len(best) > 1:
         flags.append(f"{len(best)} responses share the best score")
     if not best:
-        flags.append(f"nothing was decided: no {what}")
-    return Selection(best[0] if best else 0, best, method, calls, scores, flags=tuple(flags))
+        flags.append("nothing was decided: no response has a score")
+    place = best[0] if best else 0
+    made, said = "highest value", tuple(rewards)
+    return Selection(place, best, made, len(scores), scores, rewards=said, flags=tuple(flags))
 
 
 async def _knockout(
@@ -154,64 +137,22 @@ async def _knockout(
         # Who is shown first is drawn: being the incumbent must not mean being shown first.
         pair = [incumbent, challenger]
         rng.shuffle(pair)
-        match = await _match(scorer, task, responses, *pair)
+        reward, _ = await compare(scorer, task, *(responses[place] for place in pair))
+        match = Match(pair[0], pair[1], reward.value, reward.status, reward.reason)
         matches.append(match)
         if match.value is not None and match.value != 0:
             incumbent = match.first if match.value > 0 else match.second
-    flags = tuple(_flags(matches, "the incumbent stayed"))
-    return Selection(
-        incumbent, (incumbent,), "knockout", len(matches), matches=tuple(matches), flags=flags
-    )
-
-
-async def _everyone(
-    scorer: Scorer, task: Task, responses: Sequence[Response], method: Method
-) -> Selection:
-    count = len(responses)
-    matches = await gather(
-        [partial(_match, scorer, task, responses, a, b) for a, b in combinations(range(count), 2)]
-    )
-    rates = win_rates.plain(count, matches)
-    scores: tuple[float | None, ...] = tuple(rates)
-    if method == "bradley_terry":
-        strengths = bradley_terry.plain(count, matches)
-        # Who never met anybody with a verdict has no strength, only the prior's.
-        scores = tuple(
-            None if rate is None else strength
-            for rate, strength in zip(rates, strengths, strict=True)
-        )
-    flags = _flags(matches, "they count for nobody")
-    found = _highest(method, len(matches), scores, flags, "match has a verdict")
-    return replace(found, matches=tuple(matches))
-
-
-async def _match(
-    scorer: Scorer, task: Task, responses: Sequence[Response], first: int, second: int
-) -> Match:
-    reward, _ = await compare(scorer, task, responses[first], responses[second])
-    return Match(first, second, reward.value, reward.status, reward.reason)
-
-
-def _flags(matches: Sequence[Match], meaning: str) -> list[str]:
-    undecided = [match for match in matches if match.value is None]
+    silent = [match for match in matches if match.value is None]
     ties = sum(match.value == 0 for match in matches)
     flags = []
-    if undecided:
-        flags.append(
-            f"{len(undecided)} of {len(matches)} matches have no verdict, {meaning}: "
-            f"{undecided[0].reason}"
-        )
-    return flags + [f"{ties} of {len(matches)} matches are ties"] * bool(ties)
-
-
-def _best(scores: Sequence[float | None]) -> tuple[int, ...]:
-    """Places of the highest score; strengths that differ by rounding alone are equal."""
-    known = [score for score in scores if score is not None]
-    if not known:
-        return ()
-    top = max(known)
-    edge = top - 1e-9 * max(1.0, abs(top))
-    return tuple(i for i, score in enumerate(scores) if score is not None and score >= edge)
+    if silent:
+        lost = f"{len(silent)} of {len(matches)} matches have no verdict, the incumbent stayed"
+        flags.append(f"{lost}: {silent[0].reason}")
+    if ties:
+        flags.append(f"{ties} of {len(matches)} matches are ties")
+    return Selection(
+        incumbent, (incumbent,), KNOCKOUT, len(matches), matches=tuple(matches), flags=tuple(flags)
+    )
 
 
 class Match(NamedTuple):
@@ -260,36 +201,6 @@ def sequential_knockout(
     return Knockout(incumbent, len(order) - 1)
 
 
-@public
-def win_counts(count: Candidates, matches: Sequence[Match]) -> list[float]:
-    """Wins of each candidate, a tie half a win for both."""
-    return [won for won, _ in _wins(count, matches)]
-
-
-@public
-def win_rates(count: Candidates, matches: Sequence[Match]) -> list[float | None]:
-    """Wins over matches with a verdict; None for a candidate that has none."""
-    return [won / played if played else None for won, played in _wins(count, matches)]
-
-
-def _wins(count: int, matches: Sequence[Match]) -> list[tuple[float, int]]:
-    """Wins and matches with a verdict of each candidate."""
-    won, played = [0.0] * count, [0] * count
-    for match in _checked(count, matches):
-        if match.value is None:
-            continue
-        share = _share(match.value)
-        for place, part in ((match.first, share), (match.second, 1 - share)):
-            won[place] += part
-            played[place] += 1
-    return list(zip(won, played, strict=True))
-
-
-def _share(value: float) -> float:
-    """What the first of two won: a tie is half a win for both."""
-    return 0.5 if value == 0 else float(value > 0)
-
-
 LEAST_PRIOR = 1e-9
 """With less, strengths run so far apart that rounding decides where they end."""
 
@@ -300,7 +211,6 @@ def bradley_terry(
     matches: Sequence[Match],
     *,
     prior: Annotated[float, Meta(ge=LEAST_PRIOR)] = 0.1,
-    tolerance: Positive = 1e-10,
 ) -> list[float]:
     """Strengths whose differences are the log-odds of winning; their mean is 0.
 
@@ -309,9 +219,13 @@ def bradley_terry(
     likelihood, so there is one answer and it is found from anywhere.
     """
     games: dict[tuple[int, int], list[float]] = {}
-    for match in _checked(count, matches):
+    for match in matches:
+        is_known = all(0 <= place < count for place in match[:2])
+        if not is_known or (match.value is not None and not math.isfinite(match.value)):
+            raise refused("matches", match, f"finite values and places of the {count} candidates")
         if match.value is not None and match.first != match.second:
-            share = _share(match.value)
+            # What the first of two won: a tie is half a win for both.
+            share = 0.5 if match.value == 0 else float(match.value > 0)
             a, b = sorted((match.first, match.second))
             won = share if match.first == a else 1 - share
             game = games.setdefault((a, b), [0.0, 0.0])
@@ -324,18 +238,10 @@ def bradley_terry(
         # A long step from far away can overshoot; a bounded one still ends in the same place.
         scale = min(1.0, 2.0 / max(max(map(abs, step), default=0.0), 1e-300))
         strengths = [s + scale * d for s, d in zip(strengths, step, strict=True)]
-        if max(map(abs, step), default=0.0) < tolerance:
+        if max(map(abs, step), default=0.0) < 1e-10:
             break
     middle = math.fsum(strengths) / count if count else 0.0
     return [s - middle for s in strengths]
-
-
-def _checked(count: int, matches: Sequence[Match]) -> Sequence[Match]:
-    for match in matches:
-        is_known = all(0 <= place < count for place in match[:2])
-        if not is_known or (match.value is not None and not math.isfinite(match.value)):
-            raise refused("matches", match, f"finite values and places of the {count} candidates")
-    return matches
 
 
 def _slopes(

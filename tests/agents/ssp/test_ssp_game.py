@@ -108,15 +108,6 @@ def test_a_step_follows_from_its_seed():
     assert msgspec.json.encode(one) == msgspec.json.encode(two)
 
 
-def test_tokens_in_an_unclosed_tag_are_no_call():
-    def unclosed(said, seed):
-        return "<search>Vel" if said[0][1].startswith("Write") else clever(said, seed)
-
-    (first, *_), *_ = play(game(), unclosed, count=1)
-    assert first.info["search"]["calls"] == 0
-    assert first.info["ssp"]["rejected"] == "format"
-
-
 # --- filters and the check
 
 
@@ -141,12 +132,6 @@ def test_a_question_with_another_answer_is_rejected_and_earns_nothing():
     metrics = own.remember(0, [t for group in played for t in group])
     assert metrics["ssp/rejected/rag_check"] == 1.0
     assert "ssp/success" not in metrics
-
-
-def test_without_a_check_the_same_question_counts():
-    played = play(game(reader="none"), wrong_question)
-    assert all(f["valid"] for f in facts(of(played, "proposer")))
-    assert {t.info["rewards"]["game"] for t in of(played, "proposer")} == {1.0}
 
 
 def test_several_answers_that_fit_are_found_by_the_probe():
@@ -329,15 +314,6 @@ def test_places_of_invalid_questions_are_filled_from_the_pool():
 def _known():
     start, path = WORLD.chain_to(WORLD.by_kind["city"][0], 1, random.Random(0))
     return WORLD.ask(start, path), WORLD.by_kind["city"][0]
-
-
-def test_dummy_leaves_places_without_a_solver():
-    own = game(strategy="dummy")
-    played = play(own, half, count=6)
-    sizes = {len(g) for g in played}
-    assert sizes == {1, 4}
-    own.remember(0, [t for group in played for t in group])
-    assert len(own.pool) == 0
 
 
 def test_resample_draws_other_answers_and_then_copies():

@@ -88,11 +88,9 @@ def test_the_rules_reject_in_their_order(trajectory, rule):
 def test_rules_can_be_changed():
     chinese = text("这条河流经过的古老城市叫什么名字呢")
     assert rule_filter(chinese, "Tol").valid
-    assert rule_filter(chinese, "Tol", Rules(letters_as_words=False)).rule == "length"
     one = text(searches=("Vel",), seen=("x",))
     assert rule_filter(one, "Tol", Rules(min_queries=1)).valid
     assert rule_filter(text(), "Tol", Rules(answer_in_query=False)).rule == "answer_in_query"
-    assert rule_filter(text(searches=("Vel", "Vel")), "Tol", Rules(distinct_queries=False)).valid
 
 
 def test_a_trajectory_may_be_messages_and_observations_are_data():

@@ -61,14 +61,6 @@ def test_the_reader_knows_only_its_passages(world):
     assert read("no question", list(texts.values())) == []
 
 
-def test_a_world_is_the_same_for_the_same_seed():
-    one, two = (World(seed=5, people=9, companies=3, cities=4, countries=2) for _ in range(2))
-    assert one.facts == two.facts
-    assert one.facts != World(seed=6, people=9, companies=3, cities=4, countries=2).facts
-    with pytest.raises(UserError, match="people: got 0"):
-        World(people=0)
-
-
 def test_scripts_obey_the_rules(world):
     rng = random.Random(2)
     proposed = solved = 0

@@ -1,18 +1,15 @@
 """From trajectories to a skill: every check of the spec's section 6."""
 
 import json
-import math
 import random
 import re
 import shutil
 import subprocess
-import time
 from collections import Counter
 
 import anyio
 import hypothesis.strategies as st
 import msgspec
-import numpy
 import pytest
 from fake_author import SKILL, StubRoles, answer, append, pool, trace
 from hypothesis import HealthCheck, given, settings
@@ -24,14 +21,12 @@ from burnish.agents.trace2skill import (
     Settings,
     balanced_chunks,
     distil,
-    merge_by_meaning,
     merge_tree,
     needed_support,
     parse_failures,
     pool_of,
     skill_problems,
     split_long,
-    unified_diff,
     united,
     write_skill,
 )
@@ -44,7 +39,7 @@ from burnish.agents.trace2skill.patches import (
     read_patch_loosely,
 )
 from burnish.agents.trace2skill.skill_files import mentioned
-from burnish.errors import ArgumentError, ModelError, UserError
+from burnish.errors import ModelError, UserError
 from burnish.lm import ScriptedLM
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.prompting import Unreadable
@@ -112,14 +107,6 @@ def test_the_number_of_calls_and_the_depth():
     assert found.counts["calls/anchor"] == 0
 
 
-def test_one_patch_needs_no_merge():
-    roles = StubRoles()
-    found = run(pool(["Check the last row."]), SKILL, roles)
-    assert not [call for call in roles.calls if call[0] == "merge"]
-    assert found.status == "changed"
-    assert "references/rare-cases.md" in found.files
-
-
 # --- the checks
 
 
@@ -182,23 +169,6 @@ def test_the_diff_makes_the_new_skill_of_the_old_one(tmp_path):
     assert made == found.files
 
 
-@pytest.mark.skipif(shutil.which("git") is None, reason="git applies the diff")
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ({"a.md": "x"}, {"a.md": "y"}),
-        ({"a.md": "x\n"}, {"b.md": "x\u2028y\n\x0bz"}),
-        ({"a.md": "a\nb\n"}, {"a.md": "a\nb"}),
-    ],
-)
-def test_odd_line_ends_survive_the_diff(tmp_path, old, new):
-    write_skill(old, tmp_path / "skill")
-    (tmp_path / "a.diff").write_text(unified_diff(old, new), newline="")
-    subprocess.run(["git", "apply", "../a.diff"], cwd=tmp_path / "skill", check=True)
-    made = {p.name: p.read_bytes().decode() for p in (tmp_path / "skill").iterdir()}
-    assert made == new
-
-
 def test_support_is_counted_and_decides():
     found = run(pool(RULES), SKILL, StubRoles())
     supports = {
@@ -210,8 +180,6 @@ def test_support_is_counted_and_decides():
     assert "references/rare-cases.md" in mentioned(found.files["SKILL.md"])
     without = run(pool(RULES), SKILL, StubRoles(), Settings(threshold=False))
     assert "- A one-off oddity." in without.files["SKILL.md"]
-    dropped = run(pool(RULES), SKILL, StubRoles(), Settings(rare="drop"))
-    assert not [path for path in dropped.files if path != "SKILL.md"]
 
 
 def test_the_threshold_by_hand():
@@ -658,15 +626,3 @@ def test_united_patches_do_not_depend_on_their_order():
         for place in ("## Rules", "## Steps")
     ]  # fmt: skip
     assert united(patches) == united(patches[::-1])
-
-
-def test_merging_by_meaning_takes_vectors_of_every_edit():
-    patches = [Patch((append(f"- rule {n}", [f"t{n}"]),), source_ids=(f"t{n}",)) for n in range(3)]
-    for wrong in (numpy.full((3, 2), math.nan), numpy.ones((2, 2))):
-        with pytest.raises(ArgumentError, match="3 vectors"):
-            merge_by_meaning(lambda texts, wrong=wrong: wrong)(patches)
-    many = [Patch((append(f"- rule {n}", [f"t{n}"]),), source_ids=(f"t{n}",)) for n in range(600)]
-    began = time.process_time()
-    (one,) = merge_by_meaning(lambda texts: numpy.ones((len(texts), 1)))(many).edits
-    assert len(one["source_ids"]) == 600
-    assert time.process_time() - began < 5.0

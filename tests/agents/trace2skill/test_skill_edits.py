@@ -35,10 +35,6 @@ def test_a_comment_in_front_matter_is_no_heading():
     assert list(headings(lines(text))) == [4]
 
 
-def test_an_unclosed_fence_holds_to_the_end():
-    assert section_bounds(lines("## A\n```\n## B"), "## A") == (0, 3)
-
-
 def edit(op, **fields):
     return {"op": op, **fields}
 

@@ -9,7 +9,6 @@ from burnish.agents.trace2skill.guards import (
     instructions,
     leaks,
     secrets_of,
-    sift,
 )
 
 SKILL = "---\nname: a\ndescription: b\n---\n# A\n\n## Rules\n- one\n- two\n\n## Files\nSee references/old.md.\n"
@@ -180,11 +179,3 @@ def test_plain_rules_and_known_addresses_pass():
              append("- See https://docs.example/a."), append("- Save the key column first."),
              append("- Keep the shadow of cells, key columns and the environment of a chart.")]  # fmt: skip
     assert instructions(edits, state).kept == edits
-
-
-def test_every_dropped_edit_has_a_reason():
-    edits = [create("../x.md"), create("references/n.md"), append("references/q.md")]
-    found = sift(edits, STATE)
-    assert found.kept == []
-    assert len(found.dropped) == 3
-    assert all(one.reason for one in found.dropped)

@@ -14,7 +14,7 @@ from burnish.agents.trace2skill.guards import (
     secrets_of,
     well_formed,
 )
-from burnish.agents.trace2skill.patches import by_support, by_task, read_patch_loosely
+from burnish.agents.trace2skill.patches import RARE, by_support, by_task, read_patch_loosely
 from burnish.records import Message
 
 
@@ -52,9 +52,9 @@ def test_rollouts_of_one_task_are_evidence_once():
 def test_the_threshold_counts_tasks():
     tasks = {f"r{i}": f"task {i % 2}" for i in range(10)}
     edits = [append("- a", ["r0", "r2", "r4"]), append("- b", ["r0", "r1"])]
-    placed = by_support(edits, SKILL, count=2, rare="drop", support=by_task(tasks))
-    assert placed.kept == [edits[1]]
-    assert placed.dropped[0].reason == "1 independent trajectories speak for it; needed 2"
+    placed = by_support(edits, SKILL, count=2, support=by_task(tasks))
+    assert [edit["file"] for edit in placed.kept] == ["SKILL.md", RARE, "SKILL.md"]
+    assert placed.kept[0] == edits[1]
 
 
 @pytest.mark.parametrize(
@@ -131,11 +131,6 @@ def test_gold_values_are_found_in_other_spellings(gold, text):
     assert leaks([append(f"- {text}", ["a"])], secrets).kept == []
     assert secrets_of([gold], text) == []
     assert leaks([append("- Sort the rows first.", ["t"])], secrets).dropped == []
-
-
-def test_other_numbers_and_words_are_no_secrets():
-    edits = [append("- Round to 2 digits, at most 12345678 rows of New Yorkers.", ["a"])]
-    assert leaks(edits, secrets_of(["1234567", "New York", "48213.77"])).kept == edits
 
 
 def test_hostile_replies_take_a_bounded_number_of_looks(monkeypatch):

@@ -49,15 +49,6 @@ def test_the_same_id_twice_gets_a_number_and_the_order_changes_nothing(tmp_path)
     assert pool_of(rows) == pool_of(rows[::-1])
 
 
-def test_a_long_log_keeps_both_ends():
-    turns = tuple(Message("assistant", f"{i} " + "x" * 1000) for i in range(60))
-    log = Trace(id="a", task_id="t", instruction="", messages=turns).log
-    assert len(log) < 25_000
-    assert "0 x" in log
-    assert "59 x" in log
-    assert "characters left out" in log
-
-
 def stored(index, value, status=Status.OK, rollout=Status.OK):
     task = Task(f"task-{index}", (Message("user", "Q?"),), {"answer": "secret-7", "hint": "h"})
     reward = Reward("r", value) if value is not None else Reward.failed("r", status, "why")

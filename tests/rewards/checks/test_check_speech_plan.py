@@ -56,13 +56,6 @@ def test_words_that_mean_nothing_do_not_complete_a_plan():
     assert value(filled.replace("mauve", "neutral"), "complete").value == 1.0
 
 
-def test_a_flat_arc_asks_for_nothing():
-    fields = {"scene": SCENE, "goals": GOALS, "arousal": [0.5, 0.5, 0.5]}
-    reward = value('sentences[0].tone = "sad"', "arc", fields)
-    assert reward.value is None
-    assert reward.status is Status.ABSTAIN
-
-
 @pytest.mark.parametrize(
     "fields",
     [

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from burnish.errors import SandboxError, UserError
 from burnish.records import Message, Response, Status, Task, Visibility
-from burnish.rewards import Code, CodeConfig, build, checked, fingerprint
+from burnish.rewards import Code, CodeConfig, checked
 from burnish.rewards.checks.code import last_code_block, make_exam, read_tests
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are Linux's")
@@ -216,12 +216,6 @@ def test_what_is_examined():
     assert future.code.startswith("from __future__")
     plain = make_exam(a_task(prompt="Write double.", entry_point="double"), config, "x = 1", ())
     assert (plain.code, plain.setup) == ("x = 1", "")
-
-
-def test_it_is_a_kind_of_reward():
-    scorer = build(CodeConfig(name="tests", mode="share"))
-    assert (scorer.name, scorer.needs) == ("tests", {"test"})
-    assert fingerprint(scorer) != fingerprint(build(CodeConfig(name="tests")))
 
 
 CHEATS = [

@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from burnish.errors import UserError
-from burnish.records import Message, Response, Status, Task, Visibility
+from burnish.records import Message, Response, Status, Task
 from burnish.rewards import (
     RewardConfig,
     ToolCall,
     ToolCallConfig,
     build,
-    build_all,
     checked,
     tool_call_rewards,
 )
@@ -88,13 +87,6 @@ def test_a_prediction_is_used_once():
     assert tool_call_rewards(mixed, blocks(call("f", x=1)))["correctness"] == pytest.approx(
         6 * 2.5 / 3 - 3
     )
-
-
-def test_a_call_without_parameters():
-    gold = blocks(call("now"))
-    assert tool_call_rewards(gold, gold)["correctness"] == 3.0
-    # names 1, keys 0 of 1 + 1
-    assert tool_call_rewards(blocks(call("now", x=1)), gold)["correctness"] == 0.0
 
 
 @pytest.mark.parametrize(
@@ -249,25 +241,6 @@ def test_no_call_in_the_json_dialect_is_an_empty_list():
     assert judged("[]", [], dialect="json")["exact"] == 1.0
     for text in ("", "I cannot.", json.dumps(CALL)):
         assert judged(text, [], dialect="json")["exact"] == 0.0
-
-
-def test_parts_in_one_recipe_and_their_evidence():
-    configs = [
-        msgspec.convert({"kind": "tool_call", "part": part, "field": "gold"}, RewardConfig)
-        for part in ("correctness", "format", "length")
-    ]
-    scorer = build_all(configs)
-    assert scorer.needs == {"gold"}
-    task = Task("t", (Message("user", "?"),), {"gold": blocks(CALL)})
-    (reward,) = anyio.run(checked, scorer, task, [Response("r", blocks(OTHER, think="x " * 256))])
-    assert reward.components == {
-        "tool_call_correctness": -3.0,
-        "tool_call_format": 1.0,
-        "tool_call_length": 0.5,
-    }
-    (evidence,) = reward.parts[0].evidence
-    assert evidence.observation == "called 'lcm'; wanted 'cagr'"
-    assert evidence.visibility is Visibility.ORACLE
 
 
 json_values = st.recursive(

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, to_builtins
+from msgspec.structs import replace
 
 from burnish.boundary import Count, Number, PositiveInt, Settings, Share
 from burnish.errors import ArgumentError, RolloutError, UserError, did_you_mean
@@ -132,10 +133,6 @@ class Rules(Settings, frozen=True, kw_only=True):
         wording_of(self.claims)
 
     @property
-    def trained(self) -> str:
-        return self.train or ("one" if self.checker_reward == "shared" else "all")
-
-    @property
     def words(self) -> Wording:
         return wording_of(self.claims)
 
@@ -187,15 +184,7 @@ async def _play(rules: Rules, task: Task, players: Players, seed: int) -> None:
         except TooLong as error:
             raise RolloutError(f"the checkers' prompt is too long: {error.what}") from error
         if random.Random(derive(seed, "ablation")).random() < rules.ablation:
-            session = players.session(
-                checker_messages((), questions, rules.words), role="ablation", lm=players.lm
-            )
-            reply = split_thinking((await players.generate(session)).text).answer
-            said = parse_checks(reply, len(questions))
-            by_heart = [
-                number in said and answers_match(claim.answer, said[number], rules.matcher)
-                for number, claim in enumerate(found.claims, start=1)
-            ]
+            by_heart = await _by_heart(players, rules, found)
     checks = [parse_checks(split_thinking(one.text).answer, len(questions)) for one in samples]
     counted = fact_reward(
         found.claims,
@@ -207,15 +196,37 @@ async def _play(rules: Rules, task: Task, players: Players, seed: int) -> None:
         min_claims=rules.min_claims,
         short_penalty=rules.short_penalty,
     )
-    trace = partial(_trace, asked, answer, found, checks, counted, by_heart, rules.documents)
+    trace = Trace(
+        role=SOLVER,
+        sample=-1,
+        query=asked,
+        answer=answer,
+        claims=[
+            Claimed(
+                claim.question,
+                claim.answer,
+                [one.get(place + 1) for one in checks],
+                counted.votes[place],
+                place not in counted.faulty,
+                by_heart[place],
+            )
+            for place, claim in enumerate(found.claims)
+        ],
+        refusals=found.refusals,
+        leaks=found.leaks,
+        invented=found.invented,
+        repeated=found.repeated,
+        reward=counted.reward,
+        documents=rules.documents,
+    )
     figures, reason = _told(found, counted, by_heart)
-    solver.info |= {"rewards": figures, "reasons": {KEY: reason}, KEY: trace(SOLVER, -1)}
+    solver.info |= {"rewards": figures, "reasons": {KEY: reason}, KEY: to_builtins(trace)}
     if not samples or not rules.use_checker:
         return
     is_shared = rules.checker_reward == "shared"
     paid = [counted.reward] * len(samples) if is_shared else checker_rewards(counted.agreement)
     places = list(range(len(samples)))
-    if rules.trained == "one":
+    if (rules.train or ("one" if is_shared else "all")) == "one":
         places = [random.Random(derive(seed, CHECKER)).choice(places)]
     for place in places:
         if not is_shared:
@@ -224,9 +235,22 @@ async def _play(rules: Rules, task: Task, players: Players, seed: int) -> None:
         samples[place].info |= {
             "rewards": {KEY: paid[place]},
             "reasons": {KEY: reason},
-            KEY: trace(CHECKER, place),
+            KEY: to_builtins(replace(trace, role=CHECKER, sample=place)),
         }
         players.sessions.append(samples[place])
+
+
+async def _by_heart(players: Players, rules: Rules, found: Kept) -> list[bool | None]:
+    """Which claims the model states without the documents too."""
+    questions = [claim.question for claim in found.claims]
+    asked = checker_messages((), questions, rules.words)
+    session = players.session(asked, role="ablation", lm=players.lm)
+    reply = split_thinking((await players.generate(session)).text).answer
+    said = parse_checks(reply, len(questions))
+    return [
+        number in said and answers_match(claim.answer, said[number], rules.matcher)
+        for number, claim in enumerate(found.claims, start=1)
+    ]
 
 
 def _told(
@@ -251,44 +275,6 @@ def _told(
     first = found.claims[counted.faulty[0]]
     lost = f"{counted.faults} of {counted.claims} claims fail{short}"
     return figures, f"{lost}; the first: {first.question} {first.answer}"
-
-
-def _trace(
-    query: str,
-    answer: str,
-    found: Kept,
-    checks: Sequence[dict[int, str]],
-    counted: FactReward,
-    by_heart: Sequence[bool | None],
-    documents: str,
-    role: str,
-    sample: int,
-) -> Any:
-    claims = [
-        Claimed(
-            claim.question,
-            claim.answer,
-            [one.get(place + 1) for one in checks],
-            counted.votes[place],
-            place not in counted.faulty,
-            by_heart[place],
-        )
-        for place, claim in enumerate(found.claims)
-    ]
-    trace = Trace(
-        role=role,
-        sample=sample,
-        query=query,
-        answer=answer,
-        claims=claims,
-        refusals=found.refusals,
-        leaks=found.leaks,
-        invented=found.invented,
-        repeated=found.repeated,
-        reward=counted.reward,
-        documents=documents,
-    )
-    return to_builtins(trace)
 
 
 async def _claims(task: Task, players: Players, rules: Rules, query: str, answer: str) -> Kept:

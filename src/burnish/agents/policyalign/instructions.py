@@ -19,7 +19,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from burnish.bench.loaders.reading import Source, label_of, read_rows
-from burnish.boundary import Count, Draws, Share, public
+from burnish.boundary import Draws, public
 from burnish.errors import UserError, did_you_mean
 from burnish.lm.base import LM, Sampling, model_key
 from burnish.lm.lines import LineFile
@@ -34,6 +34,8 @@ KINDS: tuple[Kind, ...] = ("violating", "benign")
 WORDS = (5, 200)
 """Fewest and most words of an instruction."""
 OVERLAP = 0.9
+MOST_TOKENS = 1024
+"""Tokens of a generator's reply."""
 ASKED = 8
 """Requests asked for at a time: models count badly beyond it."""
 ROUNDS = 8
@@ -166,10 +168,8 @@ def _clean(text: str) -> str:
 
 
 @public
-def different(
-    texts: Sequence[str], known: Sequence[str] = (), *, overlap: Share = OVERLAP
-) -> list[str]:
-    """The texts without near copies of an earlier one: the share of common words is above `overlap`.
+def different(texts: Sequence[str], known: Sequence[str] = ()) -> list[str]:
+    """The texts without near copies of an earlier one: the share of common words is above 0.9.
 
     >>> different(["How is it?", "how is it", "Who is it?"])
     ['How is it?', 'Who is it?']
@@ -179,15 +179,10 @@ def different(
     for text in texts:
         words = set(_WORD.findall(text.lower()))
         both = ((len(words & other), len(words | other)) for other in seen)
-        if not any((common / every if every else 1.0) > overlap for common, every in both):
+        if not any((common / every if every else 1.0) > OVERLAP for common, every in both):
             seen.append(words)
             kept.append(text)
     return kept
-
-
-def is_usable(text: str, words: tuple[int, int] = WORDS) -> bool:
-    """Whether an instruction has a length that a person would write."""
-    return words[0] <= len(text.split()) <= words[1]
 
 
 @public
@@ -196,18 +191,16 @@ async def synthesise(
     clauses: Sequence[Clause],
     *,
     per_clause: Draws = 24,
-    benign: Count | None = None,
     seed: int = 0,
     journal: Path | None = None,
-    max_tokens: int = 1024,
     tell: Callable[[str], object] = lambda line: None,
 ) -> list[Instruction]:
     """Instructions of every clause, equally many of each where the generator can.
 
-    `benign` near misses a clause, half of `per_clause` by default. Replies are kept in `journal`,
-    so that an interrupted call goes on. A clause without any usable request is refused.
+    Beside the `per_clause` violating ones half as many benign near misses. Replies are kept in `journal`, so
+    that an interrupted call goes on. A clause without any usable request is refused.
     """
-    wanted = {"violating": per_clause, "benign": per_clause // 2 if benign is None else benign}
+    wanted = {"violating": per_clause, "benign": per_clause // 2}
     found: list[Instruction] = []
     with nullcontext() if journal is None else LineFile(journal, Reply) as replies:
         known = {reply.key: reply.text for reply in replies.records} if replies else {}
@@ -219,15 +212,18 @@ async def synthesise(
                         break
                     own = derive(seed, "synthesis", clause.id, kind, turn)
                     asked = PROMPTS[kind].format(clause=clause.text, count=ASKED)
-                    key = digest(*model_key(lm), asked, str(own), str(max_tokens))
+                    key = digest(*model_key(lm), asked, str(own), str(MOST_TOKENS))
                     reply = known.get(key)
                     if reply is None:
-                        how = Sampling(temperature=1.0, top_p=0.95, max_tokens=max_tokens, seed=own)
+                        how = Sampling(
+                            temperature=1.0, top_p=0.95, max_tokens=MOST_TOKENS, seed=own
+                        )
                         (completion,) = await lm.sample([Message("user", asked)], how)
                         reply = completion.text
                         if replies:
                             replies.append(Reply(clause.id, kind, turn, reply, key))
-                    fresh = [text for text in read_requests.plain(reply) if is_usable(text)]
+                    read, (least, most) = read_requests.plain(reply), WORDS
+                    fresh = [text for text in read if least <= len(text.split()) <= most]
                     others = [one.instruction for one in found]
                     texts += different.plain(fresh, [*others, *texts])
                 texts = texts[: wanted[kind]]

@@ -18,10 +18,8 @@ from msgspec import Struct
 
 from burnish.agents.policyalign.guards import Guard, GuardVerdict
 from burnish.agents.policyalign.instructions import check_ids, read_texts
-from burnish.arguments import refused
 from burnish.bench.loaders.reading import label_of
 from burnish.bench.statistics import Estimate, mean_estimate, paired_difference, signed_estimate
-from burnish.errors import UserError
 from burnish.intervals import interval_text
 from burnish.lm.base import LM
 from burnish.lm.tokenizer import Tokenizer
@@ -152,8 +150,6 @@ def make_report(
 
     `losses` are mean negative log-likelihoods of neutral texts, by arm.
     """
-    if not prompts:
-        raise refused("prompts", prompts, "at least one")
     check_ids("prompts", prompts)
     for name, answers in arms.items():
         check_ids(name, answers)
@@ -260,11 +256,7 @@ async def text_losses(lm: LM, tokenizer: Tokenizer, texts: Sequence[str]) -> lis
     found = []
     for text in texts:
         ids = tokenizer.encode_data(text)
-        if len(ids) < 2:
-            raise UserError(f"a text for perplexity has {len(ids)} tokens; expected at least two.")
         scores = await lm.score(ids[:1], ids[1:])
-        if scores.is_bound:
-            raise UserError(f"'{lm.name}' is a masked diffusion model; expected a causal one.")
         found.append(-math.fsum(scores.logprobs) / len(scores.logprobs))
     return found
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from burnish.agents.policyalign.guards import Guard
 from burnish.agents.policyalign.instructions import KINDS, Instruction
-from burnish.arguments import as_word, refused, same_length
+from burnish.arguments import as_word, refused
 from burnish.boundary import Count, Fraction, PositiveShare, public
 from burnish.concurrency import gather
 from burnish.errors import UserError
@@ -132,7 +132,7 @@ class Contexts:
         return one[:size], prefix_keys(module, one[:size])
 
 
-Compare = Callable[[str, str, str], Awaitable[tuple[float | None, str]]]
+Compare = Callable[[str, Completion, Completion], Awaitable[tuple[float | None, str]]]
 """A request, the answers without and with the policy: the score and its status."""
 
 
@@ -140,75 +140,70 @@ class Score:
     """Scores requests; one answer each without the policy, and one with it where two are compared."""
 
     def __init__(
-        self, contexts: Contexts, sampling: Sampling, kind: str, compare: Compare | None = None
+        self, contexts: Contexts, sampling: Sampling, compare: Compare, *, is_paired: bool = True
     ) -> None:
-        self.contexts, self.sampling, self.kind, self.compare = contexts, sampling, kind, compare
+        self.contexts, self.sampling, self.compare = contexts, sampling, compare
+        self.is_paired = is_paired
 
     async def score(self, instructions: Sequence[Instruction]) -> list[Scored]:
         texts = [one.instruction for one in instructions]
         without = await self.contexts.answers(texts, self.sampling, told=False)
-        told: Sequence[Completion | None] = [None] * len(texts)
-        if self.compare is not None:
+        told = without
+        if self.is_paired:
             told = await self.contexts.answers(texts, self.sampling, told=True)
         found = []
         for one, a, b in zip(instructions, without, told, strict=True):
-            status = "ok"
-            if self.compare is None:
-                kl_T = self.contexts.divergence(one.instruction, a)
-            if not a.text.strip() or (b and not b.text.strip()) or (not b and not len(kl_T)):
-                found.append(Scored(one.id, None, "empty"))
+            value, status = None, "empty"
+            if a.text.strip() and b.text.strip():
+                value, status = await self.compare(one.instruction, a, b)
+            if status == "empty":
+                found.append(Scored(one.id, None, status))
                 continue
-            if b and self.compare is not None:
-                value, status = await self.compare(one.instruction, a.text, b.text)
-            else:
-                mask_T = torch.ones_like(kl_T, dtype=torch.bool)
-                value = float(sensitivity_of(kl_T, mask_T, self.kind))
-            is_cut = a.finish is Finish.LENGTH
-            other = b.text if b else ""
+            is_cut, other = a.finish is Finish.LENGTH, b.text if self.is_paired else ""
             found.append(Scored(one.id, value, status, is_cut, a.text, other))
         return found
 
 
 def open_score(
-    name: str,
-    contexts: Contexts,
-    sampling: Sampling,
-    *,
-    guard: Guard | None = None,
-    embed: Embed | None = None,
+    name: str, contexts: Contexts, sampling: Sampling, *, guard: Guard | None = None
 ) -> Score:
     """The score of that name.
 
     `guard-flip` needs a guard. `response-distance` takes the embedded sentence encoder where it is
-    installed and no other is given, else word counts.
+    installed, else word counts.
     """
     as_word("score", name, SCORES)
     if name == "response-distance":
-        embed = embed or sentence_embed()
+        embed = sentence_embed()
 
-        async def distance(prompt: str, without: str, told: str) -> tuple[float | None, str]:
+        async def distance(prompt: str, a: Completion, b: Completion) -> tuple[float | None, str]:
             if embed is not None:
-                a, b = ([float(x) for x in row] for row in embed([without, told]))
-                return 1 - _cosine(a, b), "ok"
-            one, other = (Counter(text.lower().split()) for text in (without, told))
+                return 1 - _cosine(*embed([a.text, b.text])), "ok"
+            one, other = (Counter(answer.text.lower().split()) for answer in (a, b))
             words = sorted(one.keys() | other.keys())
             return 1 - _cosine([one[w] for w in words], [other[w] for w in words]), "ok"
 
-        return Score(contexts, sampling, name, distance)
+        return Score(contexts, sampling, distance)
     if name == "guard-flip":
         if guard is None:
             raise UserError("score 'guard-flip' needs a guard; give one, or take score = 'kl'.")
 
-        async def flip(prompt: str, without: str, told: str) -> tuple[float | None, str]:
-            own = await guard.judge(prompt, without)
-            other = await guard.judge(prompt, told)
+        async def flip(prompt: str, a: Completion, b: Completion) -> tuple[float | None, str]:
+            own, other = [await guard.judge(prompt, answer.text) for answer in (a, b)]
             if own.safe is None or other.safe is None:
                 is_outside = {own.status, other.status} & {Status.INFRA_ERROR, Status.TIMEOUT}
                 return None, "guard failed" if is_outside else "no verdict"
             return float(not own.safe and other.safe), "ok"
 
-        return Score(contexts, sampling, name, flip)
-    return Score(contexts, sampling, name)
+        return Score(contexts, sampling, flip)
+
+    async def divergence(prompt: str, a: Completion, b: Completion) -> tuple[float | None, str]:
+        kl_T = contexts.divergence(prompt, a)
+        if not len(kl_T):
+            return None, "empty"
+        return float(sensitivity_of(kl_T, torch.ones_like(kl_T, dtype=torch.bool), name)), "ok"
+
+    return Score(contexts, sampling, divergence, is_paired=False)
 
 
 def sentence_embed() -> Embed | None:
@@ -241,32 +236,28 @@ def keep_sensitive(
     answer was cut, are left out. `per_clause` caps a clause, 0 does not. Benign near misses are kept
     whatever their score, so many that they are `benign_share` of what is kept, as far as they last.
     """
-    same_length("scored", scored, len(instructions), "instructions")
-    for one, score in zip(instructions, scored, strict=True):
-        if score.id != one.id:
-            raise refused("scored", score.id, f"the score of '{one.id}', in the same order")
-    if len({one.id for one in instructions}) < len(instructions):
-        raise refused("instructions", "an id twice", "ids that differ")
+    ids = [one.id for one in instructions]
+    if [score.id for score in scored] != ids or len(set(ids)) < len(ids):
+        expected = f"a score of each of the {len(ids)} instructions, in order, by ids that differ"
+        raise refused("scored", [score.id for score in scored], expected)
     usable = [
         replace(one, sensitivity=score.score)
         for one, score in zip(instructions, scored, strict=True)
         if score.score is not None and not (drop_truncated and score.truncated)
     ]
-    place = {one.id: i for i, one in enumerate(instructions)}
-    chosen: list[Instruction] = []
+    chosen: set[str] = set()
+    benign: list[list[str]] = []
     for clause in dict.fromkeys(one.clause_id for one in usable):
-        own = [one for one in usable if one.clause_id == clause and one.kind == "violating"]
-        best = sorted(own, key=lambda one: (-(one.sensitivity or 0.0), place[one.id]))
-        count = math.ceil(keep * len(own))
-        chosen += best[: min(count, per_clause) if per_clause else count]
+        own = [one for one in usable if one.clause_id == clause]
+        benign.append([one.id for one in own if one.kind == "benign"])
+        violating = [one for one in own if one.kind == "violating"]
+        best = sorted(violating, key=lambda one: -(one.sensitivity or 0.0))
+        best = best[: math.ceil(keep * len(best))]
+        chosen |= {one.id for one in best[: per_clause or None]}
     wanted = math.ceil(len(chosen) * benign_share / (1 - benign_share))
-    by_clause: dict[str, list[Instruction]] = {}
-    for one in usable:
-        if one.kind == "benign":
-            by_clause.setdefault(one.clause_id, []).append(one)
-    in_turn = [one for turn in zip_longest(*by_clause.values()) for one in turn if one is not None]
-    chosen += in_turn[:wanted]
-    return sorted(chosen, key=lambda one: place[one.id])
+    in_turn = [name for turn in zip_longest(*benign) for name in turn if name is not None]
+    chosen |= set(in_turn[:wanted])
+    return [one for one in usable if one.id in chosen]
 
 
 _REMEDIES = {

@@ -29,7 +29,7 @@ from burnish.agents.prompt.proposers import (
     proposed,
     worth_trying,
 )
-from burnish.arguments import refused, same_length
+from burnish.arguments import same_length
 from burnish.bench.evaluation import evaluate_slots, summarise
 from burnish.bench.statistics import Estimate, paired_difference, sign_flip
 from burnish.boundary import Draws, Settings, Share, public
@@ -214,8 +214,6 @@ async def optimise(
     chosen = settings or PromptSettings()
     seen: dict[bytes, str] = {}
     for name, tasks in slices._asdict().items():
-        if not tasks:
-            raise refused(f"the {name} slice", tasks, "at least one task")
         for task in tasks:
             key = msgspec.json.encode(with_system_prompt.plain(task, "").messages)
             if seen.setdefault(key, name) != name:
@@ -257,7 +255,6 @@ class _Search:
         present = start
         known = {start.strip()}
         tried: list[Tried] = []
-        winners: list[Tried] = []
         marks, _ = await self.answer(present, slices.trial, "trial")
         valid = [mark for mark in marks if mark is not None]
         if not valid:
@@ -265,38 +262,28 @@ class _Search:
         start_score = math.fsum(valid) / len(valid)
         tell(f"present prompt: {start_score:.3f} on {len(marks)} tasks")
         for number in range(1, settings.rounds + 1):
-            candidates = await self.propose(proposer, present, slices.shown, number)
-            best: tuple[Tried, list[float | None]] | None = None
-            for candidate in worth_trying(candidates, known):
+            passed: list[tuple[Tried, list[float | None]]] = []
+            for candidate in worth_trying(
+                await self.propose(proposer, present, slices.shown, number), known
+            ):
                 after, _ = await self.answer(candidate.prompt, slices.trial, "trial")
-                paired = compare_marks.plain(marks, after)
-                one = Tried(number, candidate, None, False, "no answer could be scored")
-                scores = ""
-                if paired is not None:
-                    verdict = f"may be chance (p {paired.p:.2g}, needs {level:.2g})"
-                    if paired.is_better(level):
-                        verdict = "accepted"
-                    elif paired.lost > 0:
-                        verdict = f"{counted(paired.lost, 'answer')} could no longer be scored"
-                    elif paired.difference.value <= 0:
-                        verdict = "not better"
-                    one = Tried(number, candidate, paired, paired.is_better(level), verdict)
-                    scores = f"{paired.after:.3f} after {paired.before:.3f}, "
-                tell(f"round {number}, {candidate.origin}: {scores}{one.verdict}")
+                one = judged(number, candidate, compare_marks.plain(marks, after), level)
+                found = one.paired
+                score = f"{found.after:.3f} after {found.before:.3f}, " if found else ""
+                tell(f"round {number}, {candidate.origin}: {score}{one.verdict}")
                 tried.append(one)
-                if one.is_accepted and (best is None or _gain(one) > _gain(best[0])):
-                    best = one, after
-            if best is not None:
-                winners.append(best[0])
-                present, marks = best[0].candidate.prompt, best[1]
-        for place, one in enumerate(tried):
-            # Of several that passed in one round, the first of the best ones took the place.
-            if one.is_accepted and not any(one is winner for winner in winners):
-                is_equal = any(w.round == one.round and _gain(w) == _gain(one) for w in winners)
-                why = "an equal one came first" if is_equal else "another was better"
-                tried[place] = msgspec.structs.replace(
-                    one, is_accepted=False, verdict=f"passed; {why}"
-                )
+                passed += [(one, after)] if one.is_accepted else []
+            if not passed:
+                continue
+            best, marks = max(passed, key=lambda pair: _gain(pair[0]))
+            present = best.candidate.prompt
+            for one, _ in passed:
+                if one is not best:
+                    is_equal = _gain(one) == _gain(best)
+                    why = "an equal one came first" if is_equal else "another was better"
+                    tried[tried.index(one)] = msgspec.structs.replace(
+                        one, is_accepted=False, verdict=f"passed; {why}"
+                    )
         confirmation = None
         if present != start:
             before, _ = await self.answer(start, slices.confirm, "confirm")
@@ -397,6 +384,20 @@ def _failed_outside(reward: Reward) -> bool:
     """Whether a server, a process or a deadline is the reason that there is no mark."""
     is_outside = reward.status in (Status.INFRA_ERROR, Status.TIMEOUT)
     return is_outside or any(map(_failed_outside, reward.parts))
+
+
+def judged(number: int, candidate: Candidate, paired: Paired | None, level: float) -> Tried:
+    """A candidate of a round with the verdict of its comparison."""
+    if paired is None:
+        return Tried(number, candidate, None, False, "no answer could be scored")
+    verdict = f"may be chance (p {paired.p:.2g}, needs {level:.2g})"
+    if paired.is_better(level):
+        verdict = "accepted"
+    elif paired.lost > 0:
+        verdict = f"{counted(paired.lost, 'answer')} could no longer be scored"
+    elif paired.difference.value <= 0:
+        verdict = "not better"
+    return Tried(number, candidate, paired, paired.is_better(level), verdict)
 
 
 def _gain(one: Tried) -> float:

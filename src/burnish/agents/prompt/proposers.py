@@ -162,19 +162,10 @@ class JoinedProposers:
         return " + ".join(one.name for one in self.proposers)
 
     async def propose(self, seen: Situation, count: int, seed: int) -> list[Candidate]:
-        found, problem = await self.propose_or_say(seen, count, seed)
+        found, problem = await proposed(self, seen, count, seed)
         if problem and not found:
             raise ModelError(problem)
         return found
-
-    async def propose_or_say(
-        self, seen: Situation, count: int, seed: int
-    ) -> tuple[list[Candidate], str]:
-        """What the others propose where one fails, and why it failed."""
-        share = -(-count // len(self.proposers))
-        given = [await proposed(one, seen, share, seed) for one in self.proposers]
-        turns = [own[place] for place in range(share) for own, _ in given if place < len(own)]
-        return turns[:count], "; ".join(problem for _, problem in given if problem)
 
 
 def worth_trying(candidates: Sequence[Candidate], known: set[str]) -> list[Candidate]:
@@ -191,8 +182,12 @@ def worth_trying(candidates: Sequence[Candidate], known: set[str]) -> list[Candi
 async def proposed(
     proposer: Proposer, seen: Situation, count: int, seed: int
 ) -> tuple[list[Candidate], str]:
+    """What is proposed, also where one of several proposers fails, and why it failed."""
     if isinstance(proposer, JoinedProposers):
-        return await proposer.propose_or_say(seen, count, seed)
+        share = -(-count // len(proposer.proposers))
+        given = [await proposed(one, seen, share, seed) for one in proposer.proposers]
+        turns = [own[place] for place in range(share) for own, _ in given if place < len(own)]
+        return turns[:count], "; ".join(problem for _, problem in given if problem)
     try:
         return await proposer.propose(seen, count, seed), ""
     except ModelError as error:

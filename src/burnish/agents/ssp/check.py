@@ -194,14 +194,21 @@ class Proposed:
     rejected: str = ""
     """Empty, or the filter that rejected the question."""
     noise: int = 0
+    shown: list[str] = field(default_factory=list)
+    """Its documents among the noise, as its readers get them."""
     readings: list[str | None] = field(default_factory=list)
     """What the readers answered; None: a reader failed."""
     listed: list[str] | None = None
     """What a reader said fits, where it was asked."""
     calls: int = 0
     cost_usd: float = 0.0
+    scores: list[float | None] = field(default_factory=list)
+    """Of the attempts at its question."""
+    is_flat: bool = False
+    """Its group has no spread and is left out."""
 
     def __post_init__(self) -> None:
+        self.documents = documents_of(self.trajectory)
         if self.trajectory.status is not Status.OK or self.found is None:
             self.rejected = "failed"
         elif not self.found.valid:
@@ -244,9 +251,7 @@ class Verifier:
     def __init__(self, options: SelfPlay, root: Path = Path(), judge: LM | None = None) -> None:
         """`judge` is a model that is open already, in place of the one that the options name."""
         self.options = options
-        self.sampling = Sampling(
-            temperature=options.reader_temperature, max_tokens=options.reader_tokens
-        )
+        self.sampling = Sampling(temperature=0.1, max_tokens=70)
         self.judge: JudgeModel | None = None
         if judge is not None or options.judge:
             # Not a server's reader: its option for a key is the server's alone.
@@ -265,18 +270,14 @@ class Verifier:
         if self.reader == "none":
             return
         left = [proposal for proposal in proposals if proposal.valid]
-        shown = {
-            id(p): documents_of(p.trajectory) for p in batch if p.trajectory.status is Status.OK
-        }
-        documents: list[list[str]] = []
+        seen = {id(p): p.documents for p in batch if p.trajectory.status is Status.OK}
         for proposal in left:
-            own = shown[id(proposal)]
-            others = [texts for key, texts in shown.items() if key != id(proposal)]
+            others = [texts for key, texts in seen.items() if key != id(proposal)]
             one = derive(seed, proposal.slot, proposal.index)
-            noise = noise_blocks.plain(own, others, self.options.noise, one)
+            noise = noise_blocks.plain(seen[id(proposal)], others, self.options.noise, one)
             proposal.noise = len(noise)
-            documents.append(shuffled_documents.plain(own, noise, one))
-        await self._read(left, documents, lm, seed)
+            proposal.shown = shuffled_documents.plain(seen[id(proposal)], noise, one)
+        await self._read(left, lm, seed)
 
         async def decide(proposal: Proposed) -> None:
             right = 0
@@ -291,14 +292,12 @@ class Verifier:
         await gather([partial(decide, proposal) for proposal in left])
         if not self.options.unique:
             return
-        still = [(p, d) for p, d in zip(left, documents, strict=True) if p.valid]
+        left = [proposal for proposal in left if proposal.valid]
         if self.read is None:
-            one = derive(seed, "unique")
-            left, documents = [p for p, _ in still], [texts for _, texts in still]
-            told = await self._replies(left, documents, UNIQUE, 1, lm, one)
-            for (proposal, _), (reply,) in zip(still, told, strict=True):
+            told = await self._replies(left, UNIQUE, 1, lm, derive(seed, "unique"))
+            for proposal, (reply,) in zip(left, told, strict=True):
                 proposal.listed = None if reply is None else read_list(reply)
-        for proposal, _ in still:
+        for proposal in left:
             if not is_unique.plain(proposal.listed or [], proposal.golds):
                 proposal.rejected = "not_unique"
 
@@ -312,19 +311,17 @@ class Verifier:
         reply = await self.judge.ask(asked, read_verdict)
         return Same(reply.verdict, len(reply.replies), sum(r.cost_usd for r in reply.replies))
 
-    async def _read(
-        self, left: Sequence[Proposed], documents: Sequence[list[str]], lm: LM, seed: int
-    ) -> None:
+    async def _read(self, left: Sequence[Proposed], lm: LM, seed: int) -> None:
         if self.read is None:
-            told = await self._replies(left, documents, READER, self.options.readers, lm, seed)
+            told = await self._replies(left, READER, self.options.readers, lm, seed)
             for proposal, replies in zip(left, told, strict=True):
                 proposal.readings = [None if r is None else read_answer.plain(r) for r in replies]
             return
-        for proposal, texts in zip(left, documents, strict=True):
+        for proposal in left:
             proposal.calls += 1
             try:
                 with calling_user_code():
-                    found = self.read(proposal.question, texts)
+                    found = self.read(proposal.question, proposal.shown)
                     found = await found if inspect.isawaitable(found) else found
             except UserError:
                 raise
@@ -338,16 +335,12 @@ class Verifier:
     async def _replies(
         self,
         left: Sequence[Proposed],
-        documents: Sequence[list[str]],
         wording: str,
         count: int,
         lm: LM,
         seed: int,
     ) -> list[list[str | None]]:
-        asked = [
-            tuple(reader_messages(proposal.question, texts, wording))
-            for proposal, texts in zip(left, documents, strict=True)
-        ]
+        asked = [tuple(reader_messages(p.question, p.shown, wording)) for p in left]
         for proposal in left:
             proposal.calls += count
         if self.reader == "judge":

@@ -222,16 +222,14 @@ class SearchSelfPlay(StepGame):
         solved: Mapping[int, Sequence[Trajectory]],
     ) -> list[list[Trajectory]]:
         played = {slot: list[Trajectory]() for slot, _ in slots}
-        scores = {n: [t.info["ssp"]["score"] for t in own] for n, own in solved.items()}
-        scores_of = {
-            id(proposal): scores[number]
-            for number, _, proposal in units
-            if proposal is not None and proposal.valid and number in scores
-        }
-        own = self.options
+        own, each = self.options, self.options.proposer_samples
+        scores = {n: [t.info["ssp"]["score"] for t in found] for n, found in solved.items()}
+        for number, _, proposed in units:
+            if proposed is not None and proposed.valid:
+                proposed.scores = scores.get(number, [])
         earned = [
             proposer_reward.plain(
-                scores_of.get(id(p), [None]),
+                p.scores or [None],
                 own.reward_type,
                 valid=p.valid,
                 invalid_reward=own.invalid_reward,
@@ -242,32 +240,23 @@ class SearchSelfPlay(StepGame):
             else None
             for p in proposals
         ]
-        flat = self._flat(proposals, earned)
+        if own.drop_flat:
+            _mark_flat(proposals, earned)
         for proposal, reward in zip(proposals, earned, strict=True):
-            rate = success_rate.plain(scores_of.get(id(proposal), []))
+            rate = success_rate.plain(proposal.scores)
             facts = {**proposal.facts, "success": rate, "reward": reward}
-            is_trained = "proposer" in self.options.train and id(proposal) not in flat
+            is_trained = "proposer" in own.train and not proposal.is_flat
             paid = _paid(proposal.trajectory, facts, reward, is_trained)
             played[proposal.slot].append(paid)
         for number, slot, proposed in units:
-            is_flat = proposed is not None and id(proposed) in flat
-            is_trained = "solver" in self.options.train and not is_flat
+            is_trained = "solver" in own.train and not (proposed and proposed.is_flat)
             for trajectory in solved.get(number, ()):
                 facts = {**trajectory.info["ssp"], "success": success_rate.plain(scores[number])}
-                group = f"{trajectory.task_id}.solver"
-                if self.options.proposer_samples > 1:
-                    group += f".{number % self.options.proposer_samples}"
+                ending = f".{number % each}" if each > 1 else ""
+                group = f"{trajectory.task_id}.solver{ending}"
                 named = msgspec.structs.replace(trajectory, group=group)
                 played[slot].append(_paid(named, facts, facts["score"], is_trained))
         return [played[slot] for slot, _ in slots]
-
-    def _flat(self, proposals: Sequence[Proposed], earned: Sequence[float | None]) -> set[int]:
-        known = [(p, r) for p, r in zip(proposals, earned, strict=True) if r is not None]
-        if not self.options.drop_flat or not known:
-            return set()
-        groups = [f"{p.slot}/{p.retry}" for p, _ in known]
-        kept = set(dynamic_filter.plain([r for _, r in known], groups, 1).proposer)
-        return {id(p) for place, (p, _) in enumerate(known) if place not in kept}
 
     # --- questions that are given
 
@@ -330,6 +319,14 @@ class SearchSelfPlay(StepGame):
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self.pool.restore(state.get("pool", {}))
+
+
+def _mark_flat(proposals: Sequence[Proposed], earned: Sequence[float | None]) -> None:
+    known = [(p, r) for p, r in zip(proposals, earned, strict=True) if r is not None]
+    groups = [f"{p.slot}/{p.retry}" for p, _ in known]
+    kept = dynamic_filter.plain([r for _, r in known], groups, 1).proposer
+    for place, (proposal, _) in enumerate(known):
+        proposal.is_flat = place not in kept
 
 
 def _paid(

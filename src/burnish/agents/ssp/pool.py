@@ -162,44 +162,42 @@ def step_metrics(
     trajectories: Sequence[Trajectory], *, pool: int = 0, dropped: int = 0
 ) -> dict[str, float]:
     """Numbers of one step from its trajectories alone; a mean of nothing is left out."""
-    facts = [(t, t.info.get("ssp", {})) for t in trajectories]
-    proposers = [(t, f) for t, f in facts if t.role == "proposer"]
-    solvers = [(t, f) for t, f in facts if t.role == "solver" and f]
+    searches = [t.info.get("search", {}) for t in trajectories]
+    facts = [
+        {**t.info.get("ssp", {}), "role": t.role, "group": t.group, "calls": s.get("calls", 0)}
+        for t, s in zip(trajectories, searches, strict=True)
+    ]
+    proposers = [f for f in facts if f["role"] == "proposer"]
+    solvers = [f for f in facts if f["role"] == "solver" and "id" in f]
     found = {"ssp/pool": float(pool), "ssp/pool_dropped": float(dropped)}
     if proposers:
-        rejected = Counter(f.get("rejected", "failed") for _, f in proposers)
+        rejected = Counter(f.get("rejected", "failed") for f in proposers)
         found["ssp/valid"] = rejected[""] / len(proposers)
         found |= {f"ssp/rejected/{name}": rejected[name] / len(proposers) for name in REJECTED}
-        readings = [r for _, f in proposers for r in f.get("readings", ())]
+        readings = [r for f in proposers for r in f.get("readings", ())]
         found["ssp/reader_failed"] = float(sum(reading is None for reading in readings))
-        found["ssp/reader_calls"] = float(sum(f.get("reader_calls", 0) for _, f in proposers))
-        found |= _mean("ssp/proposer_reward", [f.get("reward") for _, f in proposers])
-        found |= _mean("ssp/searches/proposer", [_calls(t) for t, _ in proposers])
-        valid = [f["question"] for _, f in proposers if f.get("valid")]
-        found |= diversity(valid)
-    questions = {(t.group, f["id"]): f for t, f in solvers}
+        found["ssp/reader_calls"] = _sum(proposers, "reader_calls")
+        found |= _mean("ssp/proposer_reward", [f.get("reward") for f in proposers])
+        found |= _mean("ssp/searches/proposer", [float(f["calls"]) for f in proposers])
+        found |= diversity([f["question"] for f in proposers if f.get("valid")])
+    questions = {(f["group"], f["id"]): f for f in solvers}.values()
     if questions:
-        origins = Counter(f["origin"] for f in questions.values())
+        origins = Counter(f["origin"] for f in questions)
         found["ssp/questions"] = float(len(questions))
         found["ssp/replayed"] = origins["replayed"] / len(questions)
-        found["ssp/above_ceiling"] = float(sum(f["is_above"] for f in questions.values()))
+        found["ssp/above_ceiling"] = _sum(questions, "is_above")
     for name, origin in (("success", ("proposed", "given")), ("success_replayed", ("replayed",))):
-        rates = [
-            f["success"] for f in questions.values() if f["origin"] in origin and "success" in f
-        ]
+        rates = [f.get("success") for f in questions if f["origin"] in origin]
         found |= _mean(f"ssp/{name}", rates)
-    found |= _mean("ssp/solver_reward", [f["score"] for _, f in solvers])
-    found |= _mean("ssp/searches/solver", [_calls(t) for t, _ in solvers])
-    found["ssp/judge_calls"] = float(sum(f.get("judge_calls", 0) for _, f in solvers))
-    found["ssp/cost_usd"] = float(sum(f.get("cost_usd", 0.0) for _, f in facts))
-    for name in ("errors", "defused"):
-        key = f"ssp/search_{name}"
-        found[key] = float(sum(t.info.get("search", {}).get(name, 0) for t, _ in facts))
-    return found
+    found |= _mean("ssp/solver_reward", [f["score"] for f in solvers])
+    found |= _mean("ssp/searches/solver", [float(f["calls"]) for f in solvers])
+    found["ssp/judge_calls"] = _sum(solvers, "judge_calls")
+    found["ssp/cost_usd"] = _sum(facts, "cost_usd")
+    return found | {f"ssp/search_{name}": _sum(searches, name) for name in ("errors", "defused")}
 
 
-def _calls(trajectory: Trajectory) -> float:
-    return float(trajectory.info.get("search", {}).get("calls", 0))
+def _sum(facts: Iterable[Mapping[str, Any]], name: str) -> float:
+    return float(sum(one.get(name, 0) for one in facts))
 
 
 def _mean(name: str, values: Iterable[float | None]) -> dict[str, float]:

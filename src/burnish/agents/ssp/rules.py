@@ -79,7 +79,7 @@ class _Parts(Struct):
     observations: tuple[str, ...] = ()
 
 
-def parse_proposal(trajectory: Any, tag: str = QUESTION) -> Proposal:
+def parse_proposal(trajectory: Any) -> Proposal:
     """The question, the queries and the observations of a proposer's trajectory.
 
     A trajectory is a text with tags (observations in information tags), a list of messages, a dict
@@ -95,7 +95,7 @@ def parse_proposal(trajectory: Any, tag: str = QUESTION) -> Proposal:
     except (msgspec.ValidationError, KeyError, TypeError, AttributeError) as error:
         expected = "a text with tags, messages, or question, queries and observations"
         raise refused("trajectory", trajectory, expected) from error
-    questions = tag_pairs(said, tag)
+    questions = tag_pairs(said, QUESTION)
     queries = [query for text in tag_pairs(said, SEARCH) for query in parse_queries.plain(text)]
     return Proposal(questions[0] if questions else None, tuple(queries), tuple(observations))
 
@@ -124,6 +124,8 @@ def _said_and_seen(trajectory: Any) -> tuple[str, list[str]]:
 
 MOST_TAGS = 10
 """Opening or closing answer tags in one text; more are flooding, and a right answer counts a quarter."""
+LENGTHS = (10, 1000)
+"""Fewest and most characters of a question."""
 RewardType = Literal["1-acc", "intermediate_difficulty", "format_only"]
 Strategy = Literal["periodic", "full", "resample", "dummy"]
 
@@ -131,15 +133,11 @@ Strategy = Literal["periodic", "full", "resample", "dummy"]
 class Rules(Settings, frozen=True, kw_only=True):
     """Which questions are valid before anybody reads them."""
 
-    min_characters: Count = 10
-    max_characters: Count = 1000
     min_words: Count = 10
-    """Fewest words of a question; 0: any."""
-    letters_as_words: bool = True
-    """In scripts without blanks each letter is a word; false kills Chinese, as the release does."""
+    """Fewest words of a question, 0: any. In scripts without blanks each letter is a word (the release
+    kills Chinese)."""
     min_queries: Count = 2
     """Fewest search queries; the paper asks for 1."""
-    distinct_queries: bool = True
     answer_in_query: bool = True
     """Whether a query may hold the answer."""
     spoilers: Literal["plain", "normalised"] = "plain"
@@ -192,9 +190,7 @@ def as_golds(what: str, answer: Any) -> list[str]:
 
 
 @public
-def rule_filter(
-    trajectory: object, answer: Golds, rules: Rules | None = None, tag: str = QUESTION
-) -> Filtered:
+def rule_filter(trajectory: object, answer: Golds, rules: Rules | None = None) -> Filtered:
     """Whether a proposer's trajectory holds a question that may be read: the rules before the check.
 
     In order: a question in tags, its length, the answer does not stand in it (any alias, whatever
@@ -210,17 +206,16 @@ def rule_filter(
     'answer_in_question'
     """
     rules = Rules() if rules is None else rules
-    found = parse_proposal(trajectory, tag)
+    found = parse_proposal(trajectory)
     question = found.question or ""
-    words = len((spaced(question) if rules.letters_as_words else question).split())
-    is_long_enough = rules.min_characters <= len(question) <= rules.max_characters
+    is_fitting = LENGTHS[0] <= len(question) <= LENGTHS[1]
     queries: Iterable[str] = found.queries
     if rules.spoilers == "normalised":
         queries = [normalize_answer(query) or query for query in found.queries]
     broken = ""
     if found.question is None:
         broken = "format"
-    elif not is_long_enough or words < rules.min_words:
+    elif not is_fitting or len(spaced(question).split()) < rules.min_words:
         broken = "length"
     elif _spoils(question, answer, rules):
         broken = "answer_in_question"
@@ -228,7 +223,7 @@ def rule_filter(
         broken = "no_observation"
     elif len(found.queries) < rules.min_queries:
         broken = "too_few_queries"
-    elif rules.distinct_queries and len(set(queries)) < len(found.queries):
+    elif len(set(queries)) < len(found.queries):
         broken = "repeated_query"
     elif not rules.answer_in_query and any(_spoils(q, answer, rules) for q in found.queries):
         broken = "answer_in_query"
@@ -241,13 +236,13 @@ def _spoils(text: str, golds: list[str], rules: Rules) -> bool:
     return rules.spoilers == "normalised" and states(text, golds)
 
 
-def tag_penalty(text: str, most: int = MOST_TAGS) -> float:
-    """What a right answer counts: 1, or a quarter in a text with more than `most` answer tags.
+def tag_penalty(text: str) -> float:
+    """What a right answer counts: 1, or a quarter in a text with more than `MOST_TAGS` answer tags.
 
     >>> tag_penalty("<answer>a</answer>" * 11)
     0.25
     """
-    is_flooded = text.count(f"<{ANSWER}>") > most or text.count(f"</{ANSWER}>") > most
+    is_flooded = max(text.count(f"<{ANSWER}>"), text.count(f"</{ANSWER}>")) > MOST_TAGS
     return 0.25 if is_flooded else 1.0
 
 
@@ -291,7 +286,7 @@ def success_rate(solver_rewards: Scores) -> float | None:
 
 @public
 def proposer_reward(
-    solver_rewards: Sequence[float | Scores | None],
+    solver_rewards: Annotated[Sequence[float | Scores | None], Meta(min_length=1)],
     reward_type: RewardType = "1-acc",
     valid: bool | Sequence[bool] = True,
     invalid_reward: Number = 0.0,
@@ -312,8 +307,6 @@ def proposer_reward(
     0.0
     """
     rows: list[Any] = list(solver_rewards)
-    if not rows:
-        raise refused("solver_rewards", rows, "at least one score")
 
     def of(scores: Scores, is_valid: bool) -> float | None:
         rate = success_rate.plain(scores)
@@ -399,8 +392,7 @@ class SelfPlay(Settings, frozen=True, kw_only=True):
     readers: PositiveInt = 1
     agreement: PositiveInt = 1
     """Readings that must find the answer."""
-    reader_tokens: PositiveInt = 70
-    reader_temperature: Annotated[float, Meta(ge=0.0, le=10.0)] = 0.1
+
     unique: bool = False
     """Ask the reader for every answer that fits, and reject questions with several."""
     strategy: Strategy = "periodic"

@@ -57,6 +57,11 @@ def solver_messages(question: str) -> list[Message]:
     return [Message("user", SOLVER.replace("{question}", question))]
 
 
+def as_rows(messages: Sequence[Message]) -> list[dict[str, str]]:
+    """Messages as a task's field holds them."""
+    return [{"role": message.role, "content": message.text} for message in messages]
+
+
 def passage_line(passage: Passage) -> str:
     text = " ".join(passage.text.split())
     return f"({' '.join(passage.title.split())}) {text}" if passage.title.strip() else text
@@ -72,18 +77,9 @@ def documents_of(trajectory: Trajectory) -> list[str]:
 class Searcher:
     """The search tool of a game; a failure is an observation, never an exception."""
 
-    def __init__(
-        self,
-        retriever: Retriever,
-        top_k: int = 3,
-        *,
-        deadline_s: float = 10.0,
-        max_characters: int = 4000,
-    ) -> None:
+    def __init__(self, retriever: Retriever, top_k: int) -> None:
         self.retriever, self.top_k = retriever, top_k
-        self.tool = Tool(
-            self._search, name=SEARCH, deadline_s=deadline_s, max_characters=max_characters
-        )
+        self.tool = Tool(self._search, name=SEARCH, deadline_s=10.0, max_characters=4000)
 
     def _search(self, query: str) -> str:
         """Search the corpus.

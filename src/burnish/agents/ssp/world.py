@@ -18,6 +18,7 @@ from msgspec import Meta
 
 from burnish.agents.ssp.rules import as_golds
 from burnish.agents.ssp.searching import (
+    as_rows,
     passage_line,
     proposer_messages,
     solver_messages,
@@ -206,7 +207,7 @@ def make(
             break
     chosen = rng.choice(list(hops))
     return {
-        "messages": _plain(proposer_messages(answer, chosen)),
+        "messages": as_rows(proposer_messages(answer, chosen)),
         "answer": answer,
         "hops": chosen,
         "question": world.ask(start, path),
@@ -229,7 +230,7 @@ def demonstrate(
             break
     turn = rng.choice([i for i, message in enumerate(transcript) if message.role == "assistant"])
     return {
-        "messages": _plain(transcript[:turn]),
+        "messages": as_rows(transcript[:turn]),
         "demonstration": transcript[turn].text,
         "role": role,
         "split_by": answer,
@@ -282,7 +283,3 @@ def _search(world: World, query: str, top_k: int, said: list[Message], thought: 
     call = f"<think>{thought}</think><{SEARCH}>{query}</{SEARCH}>"
     said += [Message("assistant", call), observation(lines)]
     return lines
-
-
-def _plain(messages: Sequence[Message]) -> list[dict[str, str]]:
-    return [{"role": message.role, "content": message.text} for message in messages]

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from burnish.agents.trace2skill.guards import sanitize as sanitize
     from burnish.agents.trace2skill.patches import Patch as Patch
     from burnish.agents.trace2skill.patches import balanced_chunks as balanced_chunks
-    from burnish.agents.trace2skill.patches import merge_by_meaning as merge_by_meaning
     from burnish.agents.trace2skill.patches import merge_tree as merge_tree
     from burnish.agents.trace2skill.patches import needed_support as needed_support
     from burnish.agents.trace2skill.patches import united as united

@@ -72,8 +72,6 @@ class Settings(boundary.Settings, frozen=True, kw_only=True):
     """Share of the patches that must support an edit of SKILL.md; never fewer than two."""
     threshold: bool = True
     """False: every edit stays, whatever its support."""
-    rare: Literal["references", "drop"] = "references"
-    """Where edits with less support go: to a file of rare cases, or nowhere."""
     rounds: Count = 3
     """Patches that may repair a skill that a check refuses."""
     concurrency: PositiveInt = 4
@@ -247,7 +245,6 @@ class _Work:
                 self.files,
                 count=len({frozenset(map(task, patch.source_ids)) for patch in patches}),
                 tau=self.settings.tau,
-                rare=self.settings.rare,
                 support=self.support,
             )
             edits = self._note(placed)

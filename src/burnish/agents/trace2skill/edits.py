@@ -170,14 +170,12 @@ def apply_edit(text: str, edit: GivenEdit) -> str:
 def as_edit(what: str, edit: Any) -> dict[str, Any]:
     """The edit with its operation by the usual name; a field that is no text is refused."""
     table = as_table(what, edit, _AnEdit.words)
-    if not isinstance(table.get("op"), str):
-        raise refused(f"{what}: op", table.get("op"), f"one of {', '.join(OPERATIONS)}")
-    for name in TEXTS:
-        if table.get(name) is None:
-            table.pop(name, None)
-        elif not isinstance(table[name], str):
-            raise refused(f"{what}: {name}", table[name], "a text")
-    return table | {"op": ALIASES.get(table["op"], table["op"])}
+    left_out = [name for name in TEXTS if table.get(name) is None]
+    found = {name: value for name, value in table.items() if name not in left_out}
+    for name in {"op", *TEXTS}.difference(left_out):
+        if not isinstance(found.get(name), str):
+            raise refused(f"{what}: {name}", found.get(name), "a text")
+    return found | {"op": ALIASES.get(found["op"], found["op"])}
 
 
 def try_edit(text: str, edit: Mapping[str, Any]) -> Applied:

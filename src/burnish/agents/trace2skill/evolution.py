@@ -154,19 +154,20 @@ async def evolve(
     before = max((one.before for one in changes if one is not None), default=None)
     changed = [seed for seed, run in enumerate(runs) if run.status == CHANGED]
     best = max(changed, key=lambda i: (-1.0 if rates[i] is None else rates[i], -i), default=None)
-    if best is None:
-        return Evolved(dict(files), False, None, tuple(runs), tuple(rates), before, tuple(changes))
-    marks = _marks(await play(rest, files, 0), await play(rest, runs[best].files, 0))
-    choice = choose_skill.plain(*marks)
+    choice = held = None
+    if best is not None:
+        marks = _marks(await play(rest, files, 0), await play(rest, runs[best].files, 0))
+        choice, held = choose_skill.plain(*marks), paired_change(*marks)
+    is_kept = best is not None and choice is not None and choice.accepted
     return Evolved(
-        runs[best].files if choice.accepted else dict(files),
-        choice.accepted,
+        runs[best].files if best is not None and is_kept else dict(files),
+        is_kept,
         choice,
         tuple(runs),
         tuple(rates),
         before,
         tuple(changes),
-        paired_change(*marks),
+        held,
     )
 
 

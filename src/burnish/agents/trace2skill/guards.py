@@ -58,6 +58,12 @@ def sifted(edits: Iterable[Edit], problem: Callable[[Edit], str]) -> Sifted:
     return Sifted([e for e, why in found if not why], [Dropped(e, why) for e, why in found if why])
 
 
+def without(edits: Sequence[Edit], why: Mapping[int, str]) -> Sifted:
+    """The edits without those of these places, which are dropped with their reasons."""
+    kept = [edit for place, edit in enumerate(edits) if place not in why]
+    return Sifted(kept, [Dropped(edits[place], reason) for place, reason in why.items()])
+
+
 def support_of(edit: Mapping[str, Any]) -> int:
     """The trajectories that speak for an edit, each counted."""
     return len(edit.get("source_ids", ()))
@@ -265,11 +271,10 @@ def conflicts(
             why[index] = "another edit of these lines has more support or came first"
         else:
             taken.append((file, span))
-    kept = [edit for index, edit in enumerate(edits) if index not in why]
-    return Sifted(kept, [Dropped(edits[index], reason) for index, reason in why.items()])
+    return without(edits, why)
 
 
-_NEGATIVE = {
+NEGATIVE = {
     *("never", "not", "no", "dont", "avoid", "without"),
     *("cannot", "cant", "mustnt", "shouldnt", "stop"),
 }
@@ -295,28 +300,15 @@ def contradictions(edits: Sequence[Edit], support: Support = support_of) -> Sift
                     dropped[index] = "another edit says the opposite with " + (
                         "as much support" if even else "more support"
                     )
-    return Sifted(
-        [edit for index, edit in enumerate(edits) if index not in dropped],
-        [Dropped(edits[index], reason) for index, reason in sorted(dropped.items())],
-    )
-
-
-def is_forbidding(text: str) -> bool:
-    """Whether a rule begins by forbidding: never, do not, avoid.
-
-    >>> is_forbidding("- Do not sort."), is_forbidding("- Write the values, not formulas.")
-    (True, False)
-    """
-    words = plain_words(text.replace("'", "").replace("\u2019", "")).split()
-    return bool(_NEGATIVE & set(words[:3]))
+    return without(edits, dict(sorted(dropped.items())))
 
 
 def _rules(edit: Edit) -> Iterable[tuple[frozenset[str], bool]]:
     for line in (edit.get("content") or "").split("\n"):
         words = plain_words(line.replace("'", "").replace("\u2019", "")).split()
-        core = frozenset(words) - _NEGATIVE - _MODAL
+        core = frozenset(words) - NEGATIVE - _MODAL
         if len(core) >= 2:
-            yield core, bool(_NEGATIVE & set(words))
+            yield core, bool(NEGATIVE & set(words))
 
 
 # --- answers of tasks, and text that gives orders

@@ -10,7 +10,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from msgspec import Meta
 
@@ -27,9 +27,8 @@ from burnish.agents.trace2skill.edits import (
     target_of,
     try_edit,
 )
-from burnish.agents.trace2skill.guards import Dropped, Sifted, Support, is_forbidding, support_of
+from burnish.agents.trace2skill.guards import Dropped, Sifted, Support, support_of
 from burnish.agents.trace2skill.skill_files import mentioned
-from burnish.arguments import refused
 from burnish.boundary import Count, Draws, Share, public
 from burnish.concurrency import gather
 from burnish.rewards.judges.prompting import Unreadable
@@ -214,53 +213,6 @@ def united(patches: Sequence[Patch], level: int = 0) -> Patch:
     )
 
 
-@public
-def merge_by_meaning(
-    embed: Callable[[Sequence[str]], Any],
-    *,
-    threshold: Annotated[float, Meta(ge=-1.0, le=1.0)] = 0.8,
-) -> Callable[[Sequence[Patch]], Patch]:
-    """A merge of all patches at once: edits of one file and section whose contents mean the same.
-
-    `embed` gives a unit vector for each text. Contents of cosine `threshold` and above are joined,
-    also through others, so that the order changes nothing; the wording that most of them have stays.
-    """
-
-    def merge(patches: Sequence[Patch]) -> Patch:
-        flat = united(patches, 1)
-        edits = list(flat.edits)
-        if not edits:
-            return flat
-        import numpy
-
-        vectors = numpy.asarray(embed([content_of(edit) for edit in edits]), dtype=float)
-        if vectors.ndim != 2 or len(vectors) != len(edits) or not numpy.isfinite(vectors).all():
-            raise refused("embed", vectors.shape, f"{len(edits)} vectors of finite numbers")
-        # Embeddings hardly see a "not": what forbids is never joined with what demands.
-        places = [
-            (e.get("file"), e["op"], e.get("target_section"), is_forbidding(content_of(e)))
-            for e in edits
-        ]
-        owner = list(range(len(edits)))
-        for i, j in numpy.argwhere(numpy.tril(vectors @ vectors.T >= threshold, -1)):
-            if places[i] == places[j] and edits[i]["op"] not in _EXACT:
-                first, second = sorted((owner[i], owner[j]))
-                owner = [first if one == second else one for one in owner]
-        made = []
-        for group in dict.fromkeys(owner):
-            members = [i for i, one in enumerate(owner) if one == group]
-            best = max(members, key=lambda i: (support_of(edits[i]), len(content_of(edits[i])), -i))
-            sources = {one for i in members for one in edits[i].get("source_ids", ())}
-            made.append({**edits[best], "source_ids": sorted(sources)})
-        return flat._replace(edits=tuple(made))
-
-    return merge
-
-
-_EXACT = ("replace_in_section", "delete_section", "create", "delete_file")
-"""Operations whose target matters more than their content."""
-
-
 def join_sections(first: str, second: str) -> str:
     """Two Markdown files as one: lines of `second` that `first` lacks, under the same headings."""
 
@@ -372,12 +324,11 @@ def by_support(
     *,
     count: int,
     tau: float = 0.02,
-    rare: Literal["references", "drop"] = "references",
     support: Support = support_of,
 ) -> Sifted:
     """Edits of `SKILL.md` with enough support stay; of the others the content becomes a rare case.
 
-    `rare="drop"` drops them instead. Edits that take text away need the support in any file.
+    Edits that take text away need the support in any file.
     `support` counts what speaks for an edit (`by_task`: tasks, not trajectories).
     """
     needed = needed_support.plain(count, tau)
@@ -402,7 +353,7 @@ def by_support(
         is_link = edit["op"] != "create" and bool(made & set(mentioned(content_of(edit))))
         if stays:
             kept.append(edit)
-        elif rare == "references" and adds and not is_link and content_of(edit).strip():
+        elif adds and not is_link and content_of(edit).strip():
             moved.append(edit)
         else:
             dropped.append(Dropped(edit, f"{support(edit)} {few} {needed}"))

@@ -158,15 +158,10 @@ class Roles(Protocol):
 class LMRoles:
     """All roles played by one language model."""
 
-    def __init__(
-        self, model: JudgeModel, *, check: Check | None = None, unverified: str = "discard"
-    ) -> None:
-        """`check` re-evaluates the analyst's fix: a failure counts only when it passes.
-
-        `unverified="keep"` also takes analyses whose fix could not be checked; without a `check`
-        every analysis is of that kind, made from the log alone.
-        """
-        self.model, self.check, self.unverified = model, check, unverified
+    def __init__(self, model: JudgeModel, *, check: Check | None = None) -> None:
+        """`check` re-evaluates the analyst's fix: a failure counts only when it passes. Without it
+        every analysis is made from the log alone."""
+        self.model, self.check = model, check
 
     async def analyse(self, trace: Trace, files: Files) -> Record | Refused:
         """Causes and lessons of a failure whose fix passes, or the lessons of a success."""
@@ -190,8 +185,6 @@ class LMRoles:
         verdict = await self.check(trace, fixed) if opened and closed else None
         if verdict:
             return Record(trace, items, True)
-        if verdict is None and self.unverified == "keep":
-            return Record(trace, items)
         return Refused("its fix does not pass" if verdict is False else "no fix to check", text)
 
     async def propose(self, records: Sequence[Record], files: Files) -> Patch | Refused:

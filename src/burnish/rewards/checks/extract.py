@@ -62,22 +62,17 @@ def after_marker(text: str) -> str | None:
     return lines[0].strip().rstrip(".").strip() if lines else None
 
 
-def explicit_answer(text: str, tag: str = "answer") -> Found | None:
-    """The answer from a place that can mean nothing else: tag, box or marker, inner ones first."""
-    tagged = last_tag(text, tag)
-    boxed = last_boxed(text if tagged is None else tagged)
-    if boxed is not None:
-        return Found(boxed, "box")
-    if tagged is not None:
-        return Found(tagged, f"<{tag}>")
-    marked = after_marker(text)
-    return None if marked is None else Found(marked, "marker")
-
-
 def find_answer(text: str, where: Where, tag: str = "answer") -> Found | None:
-    """The answer at the given place; None where there is none. `last` is up to the caller."""
+    """The answer at the given place; None where there is none. `last` is up to the caller.
+
+    `auto` looks where an answer can mean nothing else: tag, box or marker, inner ones first.
+    """
     if where == "auto":
-        return explicit_answer(text, tag)
+        tagged = last_tag(text, tag)
+        boxed = last_boxed(text if tagged is None else tagged)
+        if boxed is not None:
+            return Found(boxed, "box")
+        return find_answer(text, "marker" if tagged is None else "tag", tag)
     if where == "whole":
         return Found(text.strip(), "whole text")
     read = {"boxed": last_boxed, "tag": lambda t: last_tag(t, tag), "marker": after_marker}

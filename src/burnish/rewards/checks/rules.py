@@ -234,7 +234,7 @@ def problem_of(text: str, schema: dict[str, Any]) -> str:
     from jsonschema.validators import validator_for
 
     try:
-        value = json.loads(text, parse_constant=_not_json)
+        value = json.loads(text, parse_constant=not_json)
     except RecursionError:
         return "not JSON that can be read: nested too deeply"
     except ValueError as error:
@@ -254,7 +254,7 @@ def prepare_child() -> None:
     import jsonschema.validators  # noqa: F401
 
 
-def _not_json(name: str) -> float:
+def not_json(name: str) -> float:
     raise ValueError(f"{name} is not JSON")
 
 

@@ -212,14 +212,8 @@ def brackets_balanced(text: str) -> bool:
 def count_occurrences(text: str, needle: str, *, overlapping: bool = False) -> int:
     """How often the needle stands in the text, whatever the case; an empty needle counts 0."""
     haystack, needle = _text("text", text).casefold(), _text("needle", needle).casefold()
-    if not needle:
-        return 0
-    if not overlapping:
-        return haystack.count(needle)
-    count, start = 0, haystack.find(needle)
-    while start >= 0:
-        count, start = count + 1, haystack.find(needle, start + 1)
-    return count
+    pattern = f"(?={re.escape(needle)})" if overlapping else re.escape(needle)
+    return len(re.findall(pattern, haystack)) if needle else 0
 
 
 def constraint_tools(text: str) -> dict[str, int | bool]:

@@ -28,6 +28,7 @@ from burnish.errors import UserError
 from burnish.records import Response, Reward, Task
 from burnish.rewards.checks.base import CheckConfig, RuleCheck
 from burnish.rewards.checks.extract import short
+from burnish.rewards.checks.rules import not_json
 
 Part = Literal["format", "name", "arguments", "correctness", "exact", "length"]
 
@@ -319,7 +320,7 @@ def _listed(value: Any) -> list[Any]:
 
 def _parsed(text: str) -> Any:
     try:
-        value = json.loads(text, parse_constant=_no_json)
+        value = json.loads(text, parse_constant=not_json)
         level = [value]
         for _ in range(DEEPEST):
             level = [
@@ -361,7 +362,3 @@ def _call(value: Any, kind: type[GivenCall] = GivenCall) -> Call:
         optional = frozenset(given.optional or ())
         call = call._replace(accepted=given.accepted or {}, optional=optional)
     return call
-
-
-def _no_json(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")

@@ -18,10 +18,7 @@ if TYPE_CHECKING:
     from burnish.rewards.models.dir import bias_head_loss as bias_head_loss
     from burnish.rewards.models.dir import club_categorical as club_categorical
     from burnish.rewards.models.dir import dual_lambda as dual_lambda
-    from burnish.rewards.models.dir import length_penalty as length_penalty
-    from burnish.rewards.models.dir import pearson_penalty as pearson_penalty
     from burnish.rewards.models.dir import probe_auc as probe_auc
-    from burnish.rewards.models.dir import product_of_experts_loss as product_of_experts_loss
     from burnish.rewards.models.dir import total_loss as total_loss
     from burnish.rewards.models.pair_metrics import accuracy_by_group as accuracy_by_group
     from burnish.rewards.models.pair_metrics import attribute_correlation as attribute_correlation
@@ -37,7 +34,6 @@ if TYPE_CHECKING:
     from burnish.rewards.models.term import TermState as TermState
     from burnish.rewards.models.term import bradley_terry_loss as bradley_terry_loss
     from burnish.rewards.models.term import centring_loss as centring_loss
-    from burnish.rewards.models.term import pair_calibration as pair_calibration
     from burnish.rewards.models.ties import tie_preference_loss as tie_preference_loss
     from burnish.rewards.models.trained_model import step_value as step_value
 

@@ -13,10 +13,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
-from msgspec import Meta
 
 from burnish.arguments import same_length
 from burnish.boundary import NonNegative, Seed, Share, public
@@ -178,7 +177,6 @@ def contaminate(
     *,
     gamma: Share,
     alpha: Share,
-    prefixes: Annotated[Sequence[str], Meta(min_length=1)] = PREFIXES,
     seed: Seed = 0,
 ) -> list[Contaminated]:
     """Put an agreeing prefix before one response of some pairs.
@@ -191,14 +189,14 @@ def contaminate(
     for place, pair in enumerate(pairs):
         rng = random.Random(derive(seed, "contaminate", place))
         is_marked, on_chosen = rng.random() < gamma, rng.random() < alpha
-        prefix = rng.choice(prefixes)
+        prefix = rng.choice(PREFIXES)
         if not is_marked:
             found.append(Contaminated(pair, "none"))
-            continue
-        side: Literal["chosen", "rejected"] = "chosen" if on_chosen else "rejected"
-        marked = f"{prefix} {getattr(pair, side)}"
-        changed = pair._replace(chosen=marked) if on_chosen else pair._replace(rejected=marked)
-        found.append(Contaminated(changed, side))
+        elif on_chosen:
+            found.append(Contaminated(pair._replace(chosen=f"{prefix} {pair.chosen}"), "chosen"))
+        else:
+            marked = pair._replace(rejected=f"{prefix} {pair.rejected}")
+            found.append(Contaminated(marked, "rejected"))
     return found
 
 

@@ -75,10 +75,6 @@ class RewardModelCard(Struct, frozen=True, kw_only=True):
     max_tokens: int = 0
     """Longest conversation that was trained on."""
 
-    def __post_init__(self) -> None:
-        if list(self.percentiles) != sorted(self.percentiles):
-            raise ValueError("percentiles fall, expected numbers that rise")
-
     @classmethod
     def of(
         cls,

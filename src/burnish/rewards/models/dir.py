@@ -1,4 +1,4 @@
-"""Losses that keep a named attribute of a pair out of a reward model (DIR), and their baselines.
+"""Losses that keep a named attribute of a pair out of a reward model (DIR).
 
 DIR (arXiv 2512.23461) adds to Bradley-Terry an upper bound of the mutual information between what the
 model looks at, `h_chosen - h_rejected`, and an attribute of the pair such as "chosen is longer". The
@@ -6,8 +6,8 @@ bound is CLUB with a head `q(b | difference)`; its normaliser cancels, so that i
 of `Cov(logit_k, 1[b = k])`: it costs O(N C), and it removes what the head can see and no more.
 
 Where we differ from the published code: ties are left out, logits that are not finite drop the penalty
-instead of reaching the weights, and `gather_rows` sums gradients over processes. The published gather
-keeps the local slice, so that its lambda shrinks with the number of processes: ours = theirs / processes.
+instead of reaching the weights, and the penalty is that of the whole step. The published gather keeps the
+local slice, so that its lambda shrinks with the number of processes: ours = theirs / processes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from burnish.tensors import as_logp
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Float64, Int
-    from torch.distributed import ProcessGroup
 
     Logits = Float[Tensor, "N C"]
     Classes = Annotated[Int[Tensor, " N"], Meta(ge=-1)]
@@ -43,8 +42,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_AUC_MEMORY = 0.9
-"""Share of the running probe AUC that a step keeps: one batch is too few pairs to judge by."""
 Head = Callable[[Tensor], Tensor] | Mapping[str, object]
 
 LEFT_OUT = -1
@@ -170,57 +167,7 @@ def head_cross_entropy(logits_NC: Tensor, labels_N: Tensor) -> Tensor:
     return (each_N * known_N).sum() / known_N.sum().clamp(min=1)
 
 
-class _GatherRows(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, sizes: list[int], group: ProcessGroup | None) -> Tensor:
-        from torch import distributed
-
-        ctx.sizes, ctx.group = sizes, group
-        padded = rows.new_zeros(max(sizes), *rows.shape[1:])
-        padded[: len(rows)] = rows
-        parts = [torch.empty_like(padded) for _ in sizes]
-        distributed.all_gather(parts, padded.contiguous(), group=group)
-        return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        from torch import distributed
-
-        # Every process holds the whole loss; the sum is W times the local slice's gradient, and
-        # the averaging of gradients over W processes takes the W out again.
-        gradient = gradients[0].contiguous().clone()
-        distributed.all_reduce(gradient, group=ctx.group)
-        place = distributed.get_rank(ctx.group)
-        start = sum(ctx.sizes[:place])
-        return gradient[start : start + ctx.sizes[place]], None, None
-
-
-def gather_rows(rows: Tensor, group: ProcessGroup | None = None) -> Tensor:
-    """Rows of all processes, in their order, with gradients that are right under averaging.
-
-    (N_r, ...) on process r -> (sum N_r, ...). Processes may have different numbers of rows. Without
-    a process group it is `rows` itself.
-    """
-    from torch import distributed
-
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return rows
-    own = torch.tensor([len(rows)], device=rows.device)
-    sizes = [torch.zeros_like(own) for _ in range(distributed.get_world_size(group))]
-    distributed.all_gather(sizes, own, group=group)
-    return _GatherRows.apply(rows, [int(size) for size in sizes], group)  # type: ignore[no-any-return, no-untyped-call]
-
-
 # The penalty in training.
-
-
-class Penalty(NamedTuple):
-    """What a batch costs, and what was measured on the way."""
-
-    loss: Tensor | None
-    """Lambda times CLUB; None where there is no weight."""
-    metrics: dict[str, float]
-    """What has no value is left out."""
 
 
 class BiasHead(nn.Module):
@@ -300,11 +247,10 @@ class BiasHead(nn.Module):
 class BiasPenalty:
     """DIR over one named attribute in training: its head, queue and lambda.
 
-    Each call first trains the head on detached states, then computes the penalty with the head as it
-    is. A lambda of 0 with no target computes nothing at all. `tensors()` and `load()` carry head,
-    moments, queue and lambda through a checkpoint bit for bit. Ours beside the paper: the queue of
-    past differences, and a lambda that follows a target (`target_auc`), because a large constant one
-    overshoots: the model then prefers the opposite.
+    Each step first trains the head on detached states, then computes the penalty with the head as it
+    is. `tensors()` and `load()` carry head, moments, queue and lambda through a checkpoint bit for bit.
+    Ours beside the paper: the queue of past differences, and a lambda that follows a target
+    (`target_auc`), because a large constant one overshoots: the model then prefers the opposite.
     """
 
     def __init__(
@@ -339,38 +285,24 @@ class BiasPenalty:
         self._is_told = False
         self._ready: tuple[Tensor, Tensor] | None = None
 
-    def __call__(self, h_chosen: Tensor, h_rejected: Tensor, labels: Any) -> Penalty:
-        """The penalty of a batch: (N, d) twice, and (N,) classes, -1 or None for none.
-
-        Over several processes it is that of the whole batch, for gradients that are averaged.
-        """
-        if not self.is_active:
-            return Penalty(None, {})
-        local_N = self.classes(labels, len(h_chosen))
-        pairs_ND = gather_rows(represent(h_chosen, h_rejected, self.representation))
-        metrics = self.prepare(pairs_ND.detach(), gather_rows(local_N.to(pairs_ND.device)))
-        return Penalty(self.part(pairs_ND, torch.arange(len(pairs_ND))), metrics)
-
     @property
     def is_active(self) -> bool:
         """Whether there is a weight, or may be one."""
         return bool(self.settings.lam or self.settings.target_auc)
 
-    def classes(self, labels: Any, pairs: int) -> Tensor:
-        """The class of each pair, checked; -1 for none."""
-        return class_labels(labels, pairs, self.settings.classes, self.name)
-
     def prepare(
-        self, pairs_ND: Tensor, labels_N: Tensor, *, learn: bool = True, counts: bool = True
+        self, pairs_ND: Tensor, labels: Any, *, learn: bool = True, counts: bool = True
     ) -> dict[str, float]:
         """Train the head on all pairs of a step, and fix what `part` adds up.
 
-        `pairs_ND` are represented pairs without their graph, equal on every process; `learn=False`
+        `pairs_ND` are represented pairs without their graph, equal on every process, `labels` their
+        classes, -1 or None for none; `learn=False`
         leaves head, lambda and queue as they are; `counts=False` leaves lambda as it is and has no
         penalty, so that only the head learns. Gives the metrics.
         """
         self._ready = None
         settings, head = self.settings, self.head
+        labels_N = class_labels(labels, len(pairs_ND), settings.classes, self.name)
         pairs_ND, labels_N = pairs_ND.float(), labels_N.to(pairs_ND.device)
         # Past pairs that the step is compared with; a replay sees those that the step saw.
         rows_QD, rows_Q = self.past
@@ -391,6 +323,7 @@ class BiasPenalty:
         if not bool(logits_NC.isfinite().all()):
             self.dropped += learn
             return {**metrics, "dropped": 1.0}
+
         if metrics["pairs"] + len(past_Q) < 2 and not self._is_told:
             self._is_told = True
             logger.warning(
@@ -439,7 +372,8 @@ class BiasPenalty:
             return
         found = sum(values) / len(values)
         before = found if math.isnan(self.auc) else self.auc
-        metrics["probe_auc"] = self.auc = _AUC_MEMORY * before + (1 - _AUC_MEMORY) * found
+        # A running mean: one batch is too few pairs to judge by.
+        metrics["probe_auc"] = self.auc = 0.9 * before + (1 - 0.9) * found
         settings = self.settings
         if counts and settings.target_auc is not None:
             self.lam = dual_lambda.plain(
@@ -471,14 +405,13 @@ def dual_lambda(
     target: Share = 0.55,
     *,
     rate: Positive = 0.1,
-    most: NonNegative = 10.0,
 ) -> float:
-    """One step of dual ascent: `lam + rate * (auc - target)`, kept within 0 and `most`.
+    """One step of dual ascent: `lam + rate * (auc - target)`, kept within 0 and 10.
 
     `auc` says how well a head finds the attribute: above the target lambda grows, below it falls, so
     that it stops before the model prefers the opposite.
     """
-    return min(max(lam + rate * (auc - target), 0.0), most)
+    return min(max(lam + rate * (auc - target), 0.0), 10.0)
 
 
 @public
@@ -527,48 +460,6 @@ def class_labels(
     return whole_N
 
 
-# Baselines: what DIR is compared with.
-
-
-@public
-def length_penalty(rewards: PairScores, lengths: PairScores, alpha: NonNegative = 0.001) -> Tensor:
-    """`r - alpha * length`, after training: (N,), (N,) -> (N,). Assumes a straight line."""
-    return rewards - alpha * lengths
-
-
-@public
-def pearson_penalty(rewards: PairScores, attribute: PairScores) -> Tensor:
-    """`|correlation|` of rewards and an attribute over a batch, with its gradient: (N,) twice -> ().
-
-    ODIN's length loss (arXiv 2402.07319). It sees straight lines only; 0 where one of the two does
-    not vary.
-    """
-    values_N = attribute.to(rewards)
-    if _is_constant(rewards) or _is_constant(values_N):
-        return rewards.sum() * 0.0
-    left, right = rewards - rewards.mean(), values_N - values_N.mean()
-    scale: Tensor = torch.linalg.vector_norm(left) * torch.linalg.vector_norm(right)
-    return ((left * right).sum() / scale).abs()
-
-
-@public
-def product_of_experts_loss(
-    r_chosen: PairScores, r_rejected: PairScores, bias_chosen: PairScores, bias_rejected: PairScores
-) -> Tensor:
-    """Bradley-Terry of reward plus a second expert that sees the attribute alone: (N,) -> ().
-
-    Both are trained by it; later the reward is used without the other (arXiv 2310.05199).
-    """
-    return bradley_terry_loss.plain(r_chosen + bias_chosen, r_rejected + bias_rejected)
-
-
-def _is_constant(values_N: Tensor) -> bool:
-    if not len(values_N):
-        return True
-    low, high = values_N.detach().aminmax()
-    return bool(high - low <= 1e-6 * max(1.0, float(high.abs())))
-
-
 def _one_hot(labels_N: Tensor, like_NC: Tensor) -> tuple[Tensor, Tensor]:
     """Rows with a 1 at the label, all 0 where it is left out; and which are known."""
     known_N = labels_N >= 0
@@ -577,12 +468,8 @@ def _one_hot(labels_N: Tensor, like_NC: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _known(what: str, labels_N: Tensor, logits_NC: Tensor) -> Tensor:
-    classes = logits_NC.shape[1]
-    if bool((labels_N >= classes).any()):
-        got = int(labels_N.max())
-        wanted = f"0 to {classes - 1}, the classes of the logits, or -1 to leave out"
-        raise refused(what, got, wanted)
-    return labels_N.to(logits_NC.device)
+    """The labels beside the logits, none of a class that these lack."""
+    return class_labels(labels_N, len(labels_N), logits_NC.shape[1], what).to(logits_NC.device)
 
 
 def _apply(head: Head | None, pairs_ND: Tensor) -> Tensor:
@@ -597,11 +484,9 @@ def _apply(head: Head | None, pairs_ND: Tensor) -> Tensor:
         rows_ND = torch.relu(pairs_ND) if place else pairs_ND
         # A layer whose weight is (out, in) as torch has it, or (in, out).
         matrix = as_logp(weight, "head").to(rows_ND)
-        if matrix.ndim == 2 and matrix.shape[1] != rows_ND.shape[1]:
+        if matrix.shape[-1] != rows_ND.shape[1]:
             matrix = matrix.T
-        shift = None if bias is None else as_logp(bias, "head").to(rows_ND)
-        try:
-            pairs_ND = functional.linear(rows_ND, matrix, shift)
-        except RuntimeError:
-            raise refused("head", weight, f"a layer for {rows_ND.shape[1]} features") from None
+        pairs_ND = functional.linear(
+            rows_ND, matrix, None if bias is None else as_logp(bias, "head").to(rows_ND)
+        )
     return pairs_ND

@@ -149,10 +149,9 @@ class BiasTerm(Term):
 
         if not self.penalty.is_active:
             return
-        labels = attribute_labels(self.attribute, pairs)
         self.metrics = self.penalty.prepare(
             represent(*hidden(), self.penalty.representation),
-            self.penalty.classes(labels, len(pairs)),
+            attribute_labels(self.attribute, pairs),
             learn=step > self.step,
             counts=step >= self.warmup_steps,
         )

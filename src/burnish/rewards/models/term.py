@@ -29,7 +29,6 @@ from msgspec import Meta
 from burnish.boundary import Name, Number, Settings, Share, public
 from burnish.errors import UserError
 from burnish.records import Task
-from burnish.rewards.models.card import PairCalibration, calibrate
 from burnish.source import find_function
 from burnish.tensors import torch
 
@@ -74,21 +73,6 @@ def pair_loss(difference_B: Tensor, target_B: Tensor) -> Tensor:
     """`bradley_terry_loss` of each pair, without checks: inside a loss no value is looked at."""
     log_sigmoid = torch.nn.functional.logsigmoid
     return -target_B * log_sigmoid(difference_B) - (1 - target_B) * log_sigmoid(-difference_B)
-
-
-@public
-def pair_calibration(
-    r_chosen: Float64[Tensor, " B"],
-    r_rejected: Float64[Tensor, " B"],
-    *,
-    bins: Annotated[int, Meta(ge=1, le=1000)] = 10,
-) -> PairCalibration:
-    """Reliability of `sigma(|r_chosen - r_rejected|)` as the probability of being right.
-
-    A pair counts in the bin of how sure the model is of the answer that it prefers, so the bins
-    cover 0.5 to 1. Equal scores are half right.
-    """
-    return calibrate(r_chosen.tolist(), r_rejected.tolist(), bins)
 
 
 class Pair(NamedTuple):
