@@ -6,6 +6,8 @@ memory does not grow. Latents are late by `config.edge` samples, and so are samp
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -15,11 +17,12 @@ from burnish.errors import ArgumentError
 from burnish.models.audio_tokenizer.modeling_audio_tokenizer import (
     AudioTokenizerModel,
     State,
-    as_latents,
     as_rows,
-    check_size,
 )
 from burnish.models.audio_tokenizer.spectral import overlapped
+
+if TYPE_CHECKING:
+    from burnish.models.audio_tokenizer.modeling_audio_tokenizer import Latents, Sounds
 
 
 class _Stream:
@@ -64,19 +67,19 @@ class StreamingEncoder(_Stream):
         self.buffer: Tensor | None = None
         self.received = 0
 
+    @public_method
     @torch.no_grad()
-    def push(self, samples: Tensor) -> Tensor:
+    def push(self, samples: Sounds) -> Tensor:
         """The latents (B, t, D) that samples (B, n) or (n,) complete."""
         samples_Bn = as_rows(samples)
-        check_size(samples_Bn, "input_values")
-        self.begin("input_values", len(samples_Bn))
+        self.begin("samples", len(samples_Bn))
         self.received += samples_Bn.shape[1]
         return self._take(samples_Bn.to(self.model.device))
 
     @torch.no_grad()
     def finish(self) -> Tensor:
         """The latents of what is left, (B, t, D)."""
-        config, rows = self.model.config, self.end("input_values")
+        config, rows = self.model.config, self.end("samples")
         missing = -self.received % config.hop_length
         return self._take(torch.zeros(rows, missing + config.edge, device=self.model.device))
 
@@ -114,14 +117,14 @@ class StreamingDecoder(_Stream):
         self.skip = model.config.edge
         """Samples before the first hop that are still to be dropped."""
 
+    @public_method
     @torch.no_grad()
-    def push(self, latents: Tensor) -> Tensor:
+    def push(self, latents: Latents) -> Tensor:
         """The samples (B, n) that latents (B, t, D) or (t, D) complete."""
-        latents_BTD = as_latents(latents, self.model.config.latent_size)
+        latents_BTD = self.model.prepared(latents, self.renormalise)
         self.begin("latents", len(latents_BTD))
         if not latents_BTD.shape[1]:
             return torch.zeros(len(latents_BTD), 0, device=self.model.device)
-        latents_BTD = self.model.prepared(latents_BTD, self.renormalise)
         frames_BKF = self.model.decoded(latents_BTD, self.state)
         config = self.model.config
         signal, weight = overlapped(frames_BKF, config.n_fft, config.frame_hop)
