@@ -55,7 +55,7 @@ CASES = [
     Case(
         siamesenorm.siamese_paper,
         {"H": STREAMS["X"], "sublayers": list(MATRICES.values()), "depth_scaling": "sqrt_l"}
-        | {"eps": 1e-5, "x_gain": 1.0, "y_gain": 0.5, "x_start": "embedding", "norm": "rms"},
+        | {"eps": 1e-5, "x_gain": 1.0, "y_gain": 0.5, "x_start": "embedding"},
         {"H": "empty short", "sublayers": "short"},
         signed="H x_gain y_gain",
     ),

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from msgspec import Meta
 from torch import Tensor
 
-from burnish.arguments import as_list, as_word, refused
+from burnish.arguments import as_list, as_word
 from burnish.boundary import Count, Number, Positive, public
 from burnish.errors import ArgumentError
 from burnish.models.blocks.layers import NORMS
@@ -183,8 +183,7 @@ def siamese_paper(
     eps: Positive = 1e-5,
     x_gain: Number = 1.0,
     y_gain: Number = 1.0,
-    x_start: Literal["embedding", "zero", "zeros"] = "embedding",
-    norm: NormKind = "rms",
+    x_start: Literal["embedding", "zero"] = "embedding",
 ) -> TrunkOutput:
     """Algorithm 1 of the paper: (..., D) -> output (..., D), streams behind each sublayer.
 
@@ -201,7 +200,7 @@ def siamese_paper(
     scale = depth_scaling
     if not isinstance(scale, str):
         scale = "sqrt_l" if scale else "none"
-    topology = Topology("siamese_post_pre", normalized_input, scale, norm, eps)
+    topology = Topology("siamese_post_pre", normalized_input, scale, eps=eps)
     x_norm, y_norm = (_unit(topology, gain) for gain in (x_gain, y_gain))
     inside = _unit(topology, 1.0) if normalized_input else None
     x, y, seen = H if x_start == "embedding" else torch.zeros_like(H), H, []
@@ -250,8 +249,7 @@ def _sublayer(what: str, value: Any, size: int) -> Sublayer:
 
     def checked(z: Tensor) -> Tensor:
         update = function(z)
-        if not isinstance(update, Tensor) or update.shape != z.shape:
-            raise refused(what, update, f"a tensor of shape {tuple(z.shape)} from it")
+        check_shape(update, f"{what}: what it gave", tuple(z.shape))
         return update
 
     return checked
