@@ -197,7 +197,7 @@ CASES = [
         masked_diffusion.ema_control_variate,
         {"losses": [1.0, 2.0], "t": [0.1, 0.9], "baseline": [0.0, 0.0], "lr": 0.1},
         {"baseline": "short"},
-        signed="losses baseline coefficient",
+        signed="losses baseline",
         shares="t lr",
     ),
     Case(
@@ -214,7 +214,7 @@ CASES = [
     Case(masked_diffusion.evaluation_uniforms, {"n": 4, "length": 3}),
     Case(
         masked_diffusion.collate,
-        {"rows": [{"input_ids": [1, 2], "prompt_length": 1}], "max_length": 8},
+        {"rows": [{"input_ids": [1, 2], "prompt_length": 1}]},
     ),
     Case(masked_diffusion.is_syntax, {"token": "{", "format": "json"}, {"token": "empty word"}),
     Case(
@@ -224,9 +224,8 @@ CASES = [
     ),
     Case(
         masked_diffusion.template_tokens,
-        {"answers": [[1, 2], [2, 3]], "share": 0.9},
+        {"answers": [[1, 2], [2, 3]]},
         {"answers": "short"},
-        shares="share",
     ),
     # Long speech
     Case(
@@ -489,21 +488,5 @@ CASES = [
         masked_diffusion.token_nll,
         {"logits_BLV": LOGP[None], "ids_BL": torch.tensor([[1, 0]]), "mask_id": 0},
         signed="logits_BLV",
-    ),
-    Case(
-        masked_diffusion.probe_losses,
-        {
-            "nll_of": lambda noisy_BL, ids_BL, rows_B: torch.ones(ids_BL.shape),
-            "ids_XL": torch.tensor([[1, 2]]),
-            "eligible_XL": torch.tensor([[False, True]]),
-            "mask_id": 0,
-            "generator": torch.Generator(),
-            "rates": 5,
-            "masks": 2,
-            "batch": 8,
-        },
-        keeps_nan=True,
-        signed="ids_XL",
-        shares="eligible_XL eps",
     ),
 ]
