@@ -176,7 +176,7 @@ CASES = [
     ),
     Case(
         masked_diffusion.sample_t,
-        {"t_grid": ENDS, "density": [1.0, 2.0], "u": [0.2, 0.4], "max_weight": 100.0},
+        {"t_grid": ENDS, "density": [1.0, 2.0], "u": [0.2, 0.4]},
         {"u": "short empty"},
         shares="t_grid u",
     ),
@@ -311,9 +311,7 @@ CASES = [
     Case(
         long_speech.place_sentences, {"scene": long_speech.read_scene(SCRIPT), "durations": [1.0]}
     ),
-    Case(
-        long_speech.room_impulse, {"reverb_s": 0.1, "sample_rate": 1000, "seed": 0}, signed="wet_db"
-    ),
+    Case(long_speech.room_impulse, {"reverb_s": 0.1, "sample_rate": 1000, "seed": 0}),
     # Visual latents
     Case(
         visual_latent.fit_pca,
@@ -479,7 +477,6 @@ CASES = [
         {
             "description": "an old woman",
             "taken": [speech.design_voice("a man")],
-            "engines": ["espeak"],
             "seed": 1,
         },
         {"description": "empty word", "taken": "empty short"},

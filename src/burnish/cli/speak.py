@@ -152,8 +152,8 @@ def _check_outputs(outputs: Mapping[str, Path | None]) -> None:
             raise UserError(
                 f"{option}: {path} is a folder, or what {other} writes; name another file"
             )
-        if option == "--timeline" and path.suffix.lower() not in (".svg", ".png"):
-            raise UserError(f"--timeline: got {path}, expected a file that ends in .svg or .png")
+        if option == "--timeline" and path.suffix.lower() != ".svg":
+            raise UserError(f"--timeline: got {path}, expected a file that ends in .svg")
 
 
 def _check_inputs(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
 
-from burnish.arguments import refused
+from burnish.arguments import refused, same_length
 from burnish.boundary import (
     SOME,
     Count,
@@ -108,11 +108,10 @@ def room_impulse(
     reverb_s: NonNegative,
     sample_rate: PositiveInt,
     seed: Seed,
-    wet_db: Number = -6.0,
 ) -> Tensor:
     """What a room makes of a click: the click, and a noise that is 60 dB down after `reverb_s`.
 
-    The first sample is 1; the energy of the rest is `wet_db` beside it. Float64, (samples,).
+    The first sample is 1; the energy of the rest is 6 dB less. Float64, (samples,).
 
     >>> impulse = room_impulse(0.2, 8000, seed=1)
     >>> len(impulse), impulse[0].item(), round(impulse[1:].square().sum().item(), 4)
@@ -124,7 +123,7 @@ def room_impulse(
     tail_T *= 10 ** (-3 * torch.arange(1, count + 1, dtype=torch.float64) / max(count, 1))
     energy = tail_T.square().sum().item()
     if energy > 0:
-        tail_T *= math.sqrt(10 ** (wet_db / 10) / energy)
+        tail_T *= math.sqrt(10 ** (-6.0 / 10) / energy)
     return torch.cat([torch.ones(1, dtype=torch.float64), tail_T])
 
 
@@ -403,8 +402,7 @@ def place_sentences(scene: Scene, durations: Sequence[NonNegative]) -> list[Span
     >>> [span["start"] for span in place_sentences(scene, [1.0, 0.5])]
     [0.25, 1.5]
     """
-    if len(durations) != len(scene.sentences):
-        raise refused("durations", durations, "one for each sentence")
+    same_length("durations", durations, len(scene.sentences), "sentences")
     rows: list[Any] = []
     before = 0
     for place, sentence in enumerate(scene.sentences):
