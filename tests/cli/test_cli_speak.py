@@ -31,7 +31,7 @@ HOSTILE = {
     "not a number": (HEAD + SECOND + 'type = "after"\ngap = nan\n', "got nan, expected a number"),
     "nobody's line": (HEAD + SECOND.replace('"B"', '"C"') + 'type = "after"\n', "expected a speaker of the scene"),
     "no sentence": ('[[global.speakers]]\nid = "A"\n', "sentences: missing"),
-    "no toml": ("[[", "no TOML"),
+    "no toml": ("[[", "no script"),
     "an empty mark": (HEAD + 'marks = ["[ ]"]\n', "expected a mark such as [laugh]"),
     "two days of silence": (HEAD + SECOND + 'type = "after"\ngap = 86400\n' + SECOND + 'type = "after"\ngap = 86400\n', "lasts 48.0 h, expected at most 24"),
     "an open bracket": (HEAD.replace("Well.", "Well [pause"), "a bracket is not closed"),

@@ -317,12 +317,10 @@ def test_a_break_inside_a_text_is_no_line_of_the_prompt():
     assert line == 'sentences[0].text = "One\u2028two\x85three."'
 
 
-def test_a_plan_of_a_long_scene_is_read_to_its_end_and_an_endless_one_refused():
+def test_a_plan_of_a_long_scene_is_read_to_its_end():
     scene = read_scene({"global": {"speakers": [{"id": "A"}]}, "sentences": [{"speaker": "A", "text": "Yes."}] * 900})  # fmt: skip
     reply = plan_reply(scene, {f"sentences[{i}].{one}": "soft" for i in range(900) for one in DIMENSIONS})  # fmt: skip
     assert read_plan(scene, reply).sentences[-1].intent == "soft"
-    with pytest.raises(ArgumentError, match="expected at most"):
-        read_plan(scene, "\n" * 20_000)
 
 
 DEEP = "sentences[0].tone = " + "[" * 2000

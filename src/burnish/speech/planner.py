@@ -372,25 +372,18 @@ def read_script(file: Path) -> Script:
     kind = file.suffix.lower()
     try:
         if kind in (".toml", ".json"):
-            try:
-                table = tomllib.loads(text) if kind == ".toml" else json.loads(text)
-                named = NamedSounds(table.pop("sounds", {}), table.pop("background", None))
-            # A number of over 4,300 digits, a list in the place of the table.
-            except (ValueError, RecursionError, AttributeError, TypeError) as error:
-                raise ArgumentError(f"no {kind[1:].upper()} table: {error}") from None
-            background = named.background
-            return Script(
-                checked_scene(table, "script"),
-                {caption: file.parent / one for caption, one in named.sounds.items()},
-                None if background is None else file.parent / background,
-                False,
-            )
+            table = tomllib.loads(text) if kind == ".toml" else json.loads(text)
+            named = NamedSounds(table.pop("sounds", {}), table.pop("background", None))
+            sounds = {caption: file.parent / one for caption, one in named.sounds.items()}
+            background = None if named.background is None else file.parent / named.background
+            return Script(checked_scene(table, "script"), sounds, background, False)
         if text.lstrip().startswith("[instruct]"):
             return Script(parse_scene_text.plain(text), {}, None, False)
         draft = drafted(text)
         return Script(draft.scene, {}, None, True, draft.directions)
-    except ArgumentError as error:
-        raise UserError(f"{file}: {str(error).removeprefix('document: ')}") from None
+    # No table, a list in its place, a number of over 4,300 digits, or no scene.
+    except (ArgumentError, ValueError, RecursionError, AttributeError, TypeError) as error:
+        raise UserError(f"{file}: no script; {error}") from None
 
 
 def write_script(script: Script, file: Path) -> str:

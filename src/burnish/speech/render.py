@@ -26,7 +26,6 @@ from burnish.errors import UserError
 from burnish.media import read_sound
 from burnish.media.sound_writing import KINDS, sound_writer
 from burnish.models.long_speech.engine import (
-    Capabilities,
     Line,
     SpeechEngine,
     Spoken,
@@ -81,12 +80,13 @@ class KeptLines:
     def __init__(self, engine: SpeechEngine, folder: Path, spoke: Callable[[], None]) -> None:
         self.engine, self.folder, self.sample_rate = engine, folder, engine.sample_rate
         self.name = getattr(engine, "name", type(engine).__name__)
-        self.capabilities = getattr(engine, "capabilities", Capabilities())
-        self.capabilities_of = getattr(engine, "capabilities_of", lambda _: self.capabilities)
-        self.pitch_reach = getattr(engine, "pitch_reach", None)
         # Without a version, lines that another process kept may be those of an older engine.
         self.version = str(getattr(engine, "version", "")) or uuid.uuid4().hex
         self._spoke, self._damaged = spoke, 0
+
+    def __getattr__(self, name: str) -> Any:
+        """What the engine has beside its voice: `capabilities`, `pitch_reach`."""
+        return getattr(self.engine, name)
 
     @property
     def notes(self) -> list[str]:

@@ -32,13 +32,13 @@ from burnish.models.audio_tokenizer.objective import normalise_frames, patchify_
 from burnish.models.audio_tokenizer.representation import (
     causal_blocks,
     check_transformer,
-    init_transformer,
 )
 from burnish.models.blocks import ResidualStack, Topology, rotation
 from burnish.models.blocks.flow import FlowBlock, FlowHead, RegressionHead
 from burnish.models.folders import (
     Layers,
     Size,
+    init_transformer,
     new_own,
     not_finite,
     open_own,
@@ -279,7 +279,6 @@ class AudioGeneratorModel(PreTrainedModel):  # type: ignore[misc]
         least_patches: Count = 1,
         steps: PositiveInt = 16,
         guidance: NonNegative = 1.0,
-        renormalise: bool = True,
     ) -> Tensor:
         """Latents (1, T, D) of one text (1, L), patch by patch until the model says that it has ended.
 
@@ -298,7 +297,7 @@ class AudioGeneratorModel(PreTrainedModel):  # type: ignore[misc]
             state = self._stacked(hidden, text, count, cache)[:, -1:]
             noise = torch.randn(shape, generator=generator, device=generator.device)
             made = self.head.sample(state, noise.to(state), steps, guidance)
-            if renormalise and self.config.is_normalised:
+            if self.config.is_normalised:
                 made = normalise_frames(made.view(1, frames, size)).reshape(shape)
             patches.append(made)
             hidden = self.input(made)

@@ -241,24 +241,15 @@ class Chain(nn.ModuleList):
 
 
 @dataclass
-class AudioTokenizerEncoderOutput(ModelOutput):  # type: ignore[misc]
-    """What `encode` gives."""
-
-    latents: Tensor | None = None
-    """(B, T, D), behind the bottleneck and without noise; 0 in padding."""
-    latent_mask: Tensor | None = None
-    """bool (B, T): False in padding."""
-
-
-@dataclass
 class AudioTokenizerOutput(ModelOutput):  # type: ignore[misc]
-    """What `forward` gives."""
+    """What `forward` gives; of `encode` latents and their mask."""
 
     audio_values: Tensor | None = None
     """Reconstruction (B, n), as long as the input."""
     latents: Tensor | None = None
-    """(B, T, D), without noise."""
+    """(B, T, D), behind the bottleneck and without noise; 0 in padding."""
     latent_mask: Tensor | None = None
+    """bool (B, T): False in padding."""
     kl: Tensor | None = None
     """Of the kl bottleneck: mean over valid frames and channels of KL to N(0, 1), in nats."""
 
@@ -387,16 +378,14 @@ class AudioTokenizerModel(PreTrainedModel):  # type: ignore[misc]
     @public_method
     def encode(
         self, input_values: Sounds, padding_mask: Tensor | None = None
-    ) -> AudioTokenizerEncoderOutput:
+    ) -> AudioTokenizerOutput:
         """Latents of samples (B, n), (B, C, n) or (n,): one for each `hop_length` begun.
 
         Channels are averaged. `padding_mask` (B, n) is 1 where there is sound; padding is at the end.
         """
         samples_Bn = as_rows(input_values)
         latents, _, mask_BT = self._coded(samples_Bn, _lengths(padding_mask, samples_Bn))
-        return AudioTokenizerEncoderOutput(
-            latents=latents * mask_BT[..., None], latent_mask=mask_BT
-        )
+        return AudioTokenizerOutput(latents=latents * mask_BT[..., None], latent_mask=mask_BT)
 
     @public_method
     def decode(

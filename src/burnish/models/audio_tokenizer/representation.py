@@ -16,14 +16,20 @@ import torch.nn.functional as F
 import transformers
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PreTrainedModel
-from transformers import initialization as init
 
 from burnish.arguments import refused, same_length
 from burnish.boundary import SOME, Positive, PositiveInt, public
 from burnish.models.audio_tokenizer.objective import MtpLoss, mtp_head_loss, rq_codes
-from burnish.models.blocks import Attention, OutputLinear, ResidualStack, SwiGLU, Topology, rotation
-from burnish.models.folders import Layers, Size, new_own, open_own, read_settings
-from burnish.tensors import as_mask, check_shape
+from burnish.models.blocks import Attention, ResidualStack, SwiGLU, Topology, rotation
+from burnish.models.folders import (
+    Layers,
+    Size,
+    init_transformer,
+    new_own,
+    open_own,
+    read_settings,
+)
+from burnish.tensors import check_shape
 
 if TYPE_CHECKING:
     from jaxtyping import Float64
@@ -98,7 +104,6 @@ class AudioRepresentationModel(PreTrainedModel):  # type: ignore[misc]
     @torch.no_grad()
     def standardise(self, latents: Tensor) -> None:
         """Take mean and standard deviation of every channel from frames (N, D) of the corpus."""
-        check_shape(latents, "latents", (len(latents), self.config.latent_size))
         self.latent_mean.copy_(latents.mean(0))
         self.latent_std.copy_(latents.std(0, correction=0).clamp(min=1e-5))
 
@@ -113,9 +118,8 @@ class AudioRepresentationModel(PreTrainedModel):  # type: ignore[misc]
     ) -> MtpLoss:
         """RQ-MTP: the codes of the next frames from what was heard; `hidden` where it is known."""
         hidden = self(latents) if hidden is None else hidden
-        valid = torch.ones(latents.shape[:2], dtype=torch.bool, device=latents.device)
-        if mask is not None:
-            valid = as_mask(mask, "mask", tuple(latents.shape[:2])).to(latents.device)
+        whole = torch.ones(latents.shape[:2], dtype=torch.bool, device=latents.device)
+        valid = whole if mask is None else mask.to(whole)
         codes, heads = self.codes(latents), enumerate(self.heads, start=1)
         per_head = torch.stack([mtp_head_loss(one(hidden), codes, valid, k) for k, one in heads])
         return MtpLoss(per_head.sum(), per_head)
@@ -133,17 +137,6 @@ def causal_blocks(size: int, heads: int, layers: int) -> list[tuple[nn.Module, n
     """Causal attention and SwiGLU, for a `ResidualStack`."""
     inner = -(-8 * size // 3 // 8) * 8
     return [(Attention(size, heads, index=index), SwiGLU(size, inner)) for index in range(layers)]
-
-
-def init_transformer(module: nn.Module, layers: int, std: float) -> None:
-    """First weights of linear maps, embeddings and norms; what was loaded stays as it is."""
-    if isinstance(module, nn.Linear):
-        own = std / (2 * layers) ** 0.5 if isinstance(module, OutputLinear) else std
-        init.trunc_normal_(module.weight, std=own, a=-3 * own, b=3 * own)
-        if module.bias is not None:
-            init.zeros_(module.bias)
-    elif isinstance(module, nn.Embedding):
-        init.trunc_normal_(module.weight, std=std, a=-3 * std, b=3 * std)
 
 
 def new_representation(

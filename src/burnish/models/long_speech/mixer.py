@@ -130,7 +130,7 @@ def room_impulse(
 def convolve(samples: Tensor, impulse: Tensor) -> Tensor:
     """Samples in a room: (n,), (m,) -> (n + m - 1,), by FFT."""
     if len(impulse) == 1 or not len(samples):
-        return samples * impulse[0] if len(samples) else samples
+        return samples * impulse[0]
     length = len(samples) + len(impulse) - 1
     size = 1 << (length - 1).bit_length()
     spectrum = torch.fft.rfft(samples, size) * torch.fft.rfft(impulse, size)

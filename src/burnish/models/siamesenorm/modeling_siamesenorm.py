@@ -36,10 +36,10 @@ from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutpu
 from burnish.arguments import refused
 from burnish.boundary import NonNegative, Positive, PositiveInt, Seed, public
 from burnish.errors import ArgumentError
-from burnish.models.blocks import Attention, OutputLinear, ResidualStack, SwiGLU, rotation
+from burnish.models.blocks import Attention, ResidualStack, SwiGLU, rotation
 from burnish.models.blocks.layers import QkvNorm
 from burnish.models.blocks.topology import DepthScale, NormKind, Topology
-from burnish.models.folders import new_own, read_settings
+from burnish.models.folders import causal_output, init_transformer, new_own, read_settings
 
 FAMILIES = ("llama", "mistral", "qwen3")
 
@@ -136,18 +136,9 @@ class SiameseNormPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         """Called for every module; what was loaded from a file is left as it is."""
-        std = self.config.init_std
-        if isinstance(module, nn.Linear):
-            if isinstance(module, OutputLinear):
-                std /= (2 * self.config.num_hidden_layers) ** 0.5
-            elif isinstance(module, Head):
-                std = self.config.hidden_size**-0.5
-            init.trunc_normal_(module.weight, std=std, a=-3 * std, b=3 * std)
-            if module.bias is not None:
-                init.zeros_(module.bias)
-        elif isinstance(module, nn.Embedding):
-            init.trunc_normal_(module.weight, std=std, a=-3 * std, b=3 * std)
-        else:
+        std = self.config.hidden_size**-0.5 if isinstance(module, Head) else self.config.init_std
+        init_transformer(module, self.config.num_hidden_layers, std)
+        if not isinstance(module, nn.Linear | nn.Embedding):
             for name, parameter in module.named_parameters(recurse=False):
                 init.zeros_(parameter) if name == "bias" else init.ones_(parameter)
 
@@ -252,19 +243,8 @@ class SiameseNormForCausalLM(SiameseNormPreTrainedModel, GenerationMixin):  # ty
         `SiameseNormModel.forward` or the loss takes.
         """
         outputs = self.model(input_ids, attention_mask, position_ids, **more)
-        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-        logits = self.lm_head(outputs.last_hidden_state[:, kept])
-        loss = None
-        if labels is not None:
-            size = self.config.vocab_size
-            loss = self.loss_function(logits=logits, labels=labels, vocab_size=size, **more)
-        output = CausalLMOutputWithPast(
-            loss=loss,
-            logits=logits,
-            past_key_values=outputs.past_key_values,
-            hidden_states=outputs.hidden_states,
-        )
-        return output.to_tuple() if return_dict is False else output
+        size = self.config.vocab_size
+        return causal_output(self, outputs, size, labels, logits_to_keep, return_dict, **more)
 
 
 class SiameseNormForSequenceClassification(

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -38,7 +37,7 @@ from burnish.arguments import as_new_folder, as_path, as_seed, refused
 from burnish.errors import ArgumentError, ModelError, UserError, first_line
 from burnish.models import register
 from burnish.models.blocks.layers import rms_norm
-from burnish.models.folders import check_names
+from burnish.models.folders import causal_output, check_names
 from burnish.models.visual.configuration_visual import IMAGE_TOKEN, VisualConfig
 from burnish.models.visual.encoder import LITE0, Encoder, FrozenConv, lite0_weights, on_one_grid
 from burnish.models.visual.processing_visual import (
@@ -48,13 +47,6 @@ from burnish.models.visual.processing_visual import (
 )
 
 _GENERATION = "generation_config.json"
-
-
-@dataclass
-class VisualOutputWithPast(BaseModelOutputWithPast):  # type: ignore[misc]
-    """Hidden states, and the image tokens that went in."""
-
-    image_hidden_states: Tensor | None = None
 
 
 class Projector(nn.Module):
@@ -145,7 +137,7 @@ class VisualModel(VisualPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         encoded_images: Tensor | None = None,
         **kwargs: Any,
-    ) -> VisualOutputWithPast:
+    ) -> BaseModelOutputWithPast:
         """Hidden states (B, S, D).
 
         `encoded_images` (N, T, F), from `encode`, stand in for pixels: a trainer that sees an image many
@@ -155,7 +147,6 @@ class VisualModel(VisualPreTrainedModel):
             raise ValueError("give input_ids or inputs_embeds, and not both")
         if inputs_embeds is None:
             inputs_embeds = self.get_input_embeddings()(input_ids)
-        images = None
         if pixel_values is not None:
             encoded_images = self.encode(pixel_values)
         if encoded_images is not None:
@@ -175,12 +166,11 @@ class VisualModel(VisualPreTrainedModel):
             past_key_values=past_key_values,
             **kwargs,
         )
-        return VisualOutputWithPast(
+        return BaseModelOutputWithPast(
             last_hidden_state=outputs.last_hidden_state,
             past_key_values=outputs.past_key_values,
             hidden_states=getattr(outputs, "hidden_states", None),
             attentions=getattr(outputs, "attentions", None),
-            image_hidden_states=images,
         )
 
     def _check_places(self, places: Tensor, images: int) -> None:
@@ -235,20 +225,8 @@ class VisualForConditionalGeneration(VisualPreTrainedModel, GenerationMixin):  #
             encoded_images=encoded_images,
             **kwargs,
         )
-        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-        logits = self.lm_head(outputs.last_hidden_state[:, kept])
-        loss = None
-        if labels is not None:
-            size = self.config.text_config.vocab_size
-            loss = self.loss_function(logits=logits, labels=labels, vocab_size=size)
-        output = CausalLMOutputWithPast(
-            loss=loss,
-            logits=logits,
-            past_key_values=outputs.past_key_values,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-        )
-        return output.to_tuple() if return_dict is False else output
+        size = self.config.text_config.vocab_size
+        return causal_output(self, outputs, size, labels, logits_to_keep, return_dict)
 
     def prepare_inputs_for_generation(
         self, input_ids: Tensor, past_key_values: Cache | None = None, **kwargs: Any
