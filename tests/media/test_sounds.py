@@ -321,16 +321,6 @@ def test_a_place_that_cannot_be_written_gets_one_line(tmp_path):
             write(tmp_path / "file/a.wav")
 
 
-def test_ogg_beyond_what_vorbis_holds_is_refused_before_it_ends_the_process(tmp_path):
-    with pytest.raises(ArgumentError, match="expected at most 200,000 for ogg"):
-        encode_sound([0.0, 0.5] * 100, 400_000, "ogg")
-    with (
-        pytest.raises(ArgumentError, match="expected at most 200,000 for ogg"),
-        sound_writer(tmp_path / "a.ogg", 384_000),
-    ):
-        pass
-
-
 def test_what_is_no_file(tmp_path):
     with pytest.raises(UserError, match="does not exist"):
         read_sound(tmp_path / "no.wav")

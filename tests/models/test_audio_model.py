@@ -303,22 +303,6 @@ def test_it_learns_four_clips():
     assert losses[-1] < losses[0] / 3, (losses[0], losses[-1])
 
 
-def test_a_stream_ends_once_and_keeps_its_rows():
-    model = model_of()
-    encoder = StreamingEncoder(model)
-    with pytest.raises(ArgumentError, match="got nothing"):
-        encoder.finish()
-    encoder.push(WAVES)
-    with pytest.raises(ArgumentError, match="got 1 rows, and the stream is one of 2"):
-        encoder.push(WAVES[:1])
-    encoder.finish()
-    for call in (encoder.finish, lambda: encoder.push(WAVES)):
-        with pytest.raises(ArgumentError, match="finished"):
-            call()
-    with pytest.raises(ArgumentError, match="got nothing"):
-        StreamingDecoder(model).finish()
-
-
 @pytest.mark.parametrize("only_errors", [True, False])
 def test_transformers_is_as_loud_as_before_after_a_failure(only_errors, monkeypatch):
     logging = transformers.utils.logging

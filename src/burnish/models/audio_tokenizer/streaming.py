@@ -26,29 +26,14 @@ if TYPE_CHECKING:
 
 
 class _Stream:
-    """What both directions share: the model, the rows, and that an end is an end."""
+    """What both directions share: the model, what its convolutions keep, and the rows."""
 
     @public_method
     def __init__(self, model: AudioTokenizerModel) -> None:
         if not model.config.causal:
             raise ArgumentError("model: its convolutions look ahead, expected causal = true")
         self.model, self.state = model, State()
-        self.rows: int | None = None
-        self.is_finished = False
-
-    def begin(self, what: str, rows: int) -> None:
-        """Check that a chunk belongs to the stream."""
-        if self.is_finished or self.rows not in (None, rows):
-            now = "finished" if self.is_finished else f"one of {self.rows} rows"
-            raise ArgumentError(f"{what}: got {rows} rows, and the stream is {now}; make a new one")
-        self.rows = rows
-
-    def end(self, what: str) -> int:
-        """The rows of the stream, which takes no more."""
-        if self.is_finished or self.rows is None:
-            raise ArgumentError(f"{what}: the stream is finished or got nothing, expected a chunk")
-        self.is_finished = True
-        return self.rows
+        self.rows = 0
 
 
 class StreamingEncoder(_Stream):
@@ -72,16 +57,16 @@ class StreamingEncoder(_Stream):
     def push(self, samples: Sounds) -> Tensor:
         """The latents (B, t, D) that samples (B, n) or (n,) complete."""
         samples_Bn = as_rows(samples)
-        self.begin("samples", len(samples_Bn))
+        self.rows = len(samples_Bn)
         self.received += samples_Bn.shape[1]
         return self._take(samples_Bn.to(self.model.device))
 
     @torch.no_grad()
     def finish(self) -> Tensor:
         """The latents of what is left, (B, t, D)."""
-        config, rows = self.model.config, self.end("samples")
+        config = self.model.config
         missing = -self.received % config.hop_length
-        return self._take(torch.zeros(rows, missing + config.edge, device=self.model.device))
+        return self._take(torch.zeros(self.rows, missing + config.edge, device=self.model.device))
 
     def _take(self, samples_Bn: Tensor) -> Tensor:
         config = self.model.config
@@ -122,7 +107,7 @@ class StreamingDecoder(_Stream):
     def push(self, latents: Latents) -> Tensor:
         """The samples (B, n) that latents (B, t, D) or (t, D) complete."""
         latents_BTD = self.model.prepared(latents, self.renormalise)
-        self.begin("latents", len(latents_BTD))
+        self.rows = len(latents_BTD)
         if not latents_BTD.shape[1]:
             return torch.zeros(len(latents_BTD), 0, device=self.model.device)
         frames_BKF = self.model.decoded(latents_BTD, self.state)
@@ -141,8 +126,7 @@ class StreamingDecoder(_Stream):
     @torch.no_grad()
     def finish(self) -> Tensor:
         """The samples that are left, (B, n)."""
-        rows = self.end("latents")
         if self.signal is None or self.weight is None:
-            return torch.zeros(rows, 0, device=self.model.device)
+            return torch.zeros(self.rows, 0, device=self.model.device)
         left = slice(self.skip, self.model.config.edge)
         return self.signal[:, left] / self.weight[:, left]
