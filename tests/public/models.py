@@ -55,7 +55,7 @@ CASES = [
     Case(
         siamesenorm.siamese_paper,
         {"H": STREAMS["X"], "sublayers": list(MATRICES.values()), "depth_scaling": "sqrt_l"}
-        | {"eps": 1e-5, "x_gain": 1.0, "y_gain": 0.5, "x_start": "embedding"},
+        | {"eps": 1e-5, "x_gain": 1.0, "y_gain": 0.5, "x_start": "embedding", "norm": "rms"},
         {"H": "empty short", "sublayers": "short"},
         signed="H x_gain y_gain",
     ),
@@ -176,7 +176,7 @@ CASES = [
     ),
     Case(
         masked_diffusion.sample_t,
-        {"t_grid": ENDS, "density": [1.0, 2.0], "u": [0.2, 0.4]},
+        {"t_grid": ENDS, "density": [1.0, 2.0], "u": [0.2, 0.4], "max_weight": 100.0},
         {"u": "short empty"},
         shares="t_grid u",
     ),
@@ -197,7 +197,7 @@ CASES = [
         masked_diffusion.ema_control_variate,
         {"losses": [1.0, 2.0], "t": [0.1, 0.9], "baseline": [0.0, 0.0], "lr": 0.1},
         {"baseline": "short"},
-        signed="losses baseline",
+        signed="losses baseline coefficient",
         shares="t lr",
     ),
     Case(

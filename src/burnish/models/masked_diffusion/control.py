@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from burnish.boundary import (
     SOME,
     Fraction,
+    Number,
     PositiveInt,
     PositiveShare,
     Share,
@@ -37,7 +38,7 @@ class ControlVariate(NamedTuple):
     """One step."""
 
     adjusted_mean: Tensor
-    """Mean of `l - b_k`, with the baseline before this step; keeps the gradient of the losses."""
+    """Mean of `l - c b_k`, with the baseline before this step; keeps the gradient of the losses."""
     baseline: Tensor
     """Running loss of each bin after this step, float64 (K,)."""
 
@@ -53,6 +54,7 @@ def ema_control_variate(
     t: Rates,
     baseline: Annotated[Float64[Tensor, " K"], SOME],
     lr: Share = LEARNING_RATE,
+    coefficient: Number = 1.0,
 ) -> ControlVariate:
     """Losses less their bin's running loss, and the running losses after this step: (B,), (B,), (K,).
 
@@ -64,7 +66,7 @@ def ema_control_variate(
     (2.0, [2.0, 5.0])
     """
     bin_B = bins_of(t, len(baseline))
-    adjusted_B = losses - baseline[bin_B].to(losses)
+    adjusted_B = losses - coefficient * baseline[bin_B].to(losses)
     return ControlVariate(adjusted_B.mean(), ema_update(baseline, losses, bin_B, lr))
 
 

@@ -23,6 +23,7 @@ from burnish.boundary import (
     NonNegative,
     Positive,
     PositiveInt,
+    Seed,
     Share,
     public,
 )
@@ -113,6 +114,7 @@ def sample_t(
     t_grid: Grid,
     density: Costs,
     u: Annotated[Float64[Tensor, "*X"], Meta(ge=0, le=1)],
+    max_weight: Positive = MAX_WEIGHT,
 ) -> Rates:
     """Rates by the inverse of the distribution function at `u`, and weights `1/p(t)`.
 
@@ -124,7 +126,7 @@ def sample_t(
     ([0.5, 1.0], [1.0, 0.5])
     """
     check_grid(t_grid)
-    return inverse_cdf(t_grid, normalised(density, t_grid, "density"), u, MAX_WEIGHT)
+    return inverse_cdf(t_grid, normalised(density, t_grid, "density"), u, max_weight)
 
 
 def inverse_cdf(grid_T: Tensor, p_T: Tensor, u_X: Tensor, max_weight: float) -> Rates:
@@ -271,6 +273,8 @@ def fit_epr(
     w: Annotated[Float64[Tensor, " T"], Meta(ge=0), MISSING],
     n_starts: PositiveInt = 20,
     mix_uniform: Share = 0.0,
+    *,
+    seed: Seed = 0,
 ) -> EprFit:
     """Fit the EPR curve to `w`, what each rate of the grid costs: least KL(w ‖ curve).
 
@@ -292,7 +296,7 @@ def fit_epr(
         grid_T = t_grid[is_known_T].clone()
         target_T = normalised(w[is_known_T], grid_T, "w").clone()
         centre_N = torch.tensor((-0.3, 0.4, -1.0, 0.3, 0.2, -0.2, 0.2), dtype=torch.float64)
-        generator = torch.Generator().manual_seed(0)
+        generator = torch.Generator().manual_seed(seed)
         shape = (n_starts, len(centre_N))
         spread_SN = torch.randn(shape, generator=generator, dtype=torch.float64)
         log_T = torch.where(target_T > 0, target_T.clamp(min=1e-300).log(), 0.0)

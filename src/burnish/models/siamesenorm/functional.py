@@ -184,6 +184,7 @@ def siamese_paper(
     x_gain: Number = 1.0,
     y_gain: Number = 1.0,
     x_start: Literal["embedding", "zero"] = "embedding",
+    norm: NormKind = "rms",
 ) -> TrunkOutput:
     """Algorithm 1 of the paper: (..., D) -> output (..., D), streams behind each sublayer.
 
@@ -200,7 +201,7 @@ def siamese_paper(
     scale = depth_scaling
     if not isinstance(scale, str):
         scale = "sqrt_l" if scale else "none"
-    topology = Topology("siamese_post_pre", normalized_input, scale, eps=eps)
+    topology = Topology("siamese_post_pre", normalized_input, scale, norm, eps)
     x_norm, y_norm = (_unit(topology, gain) for gain in (x_gain, y_gain))
     inside = _unit(topology, 1.0) if normalized_input else None
     x, y, seen = H if x_start == "embedding" else torch.zeros_like(H), H, []
