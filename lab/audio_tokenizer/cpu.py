@@ -26,7 +26,7 @@ import transformers
 
 from burnish.bench.statistics import t_estimate
 from burnish.models.audio_tokenizer import open_tokenizer
-from burnish.models.linear_probe import linear_probe
+from burnish.models.audio_tokenizer.representation import linear_probe
 from burnish.numbers import NUMBER_WORDS
 from lab.audio_tokenizer.parts import (
     Item,

@@ -17,7 +17,6 @@ from burnish.models.audio_tokenizer import (
     AudioGeneratorModel,
     AudioRepresentationModel,
     AudioTokenizerModel,
-    FrozenLMBridge,
     draw_flow,
     new_generator,
     new_representation,
@@ -26,6 +25,7 @@ from burnish.models.audio_tokenizer import (
 from burnish.store.manifest import newest_weights
 from burnish.training import build
 from burnish.training.events import StepDone
+from lab.audio_tokenizer.bridge import FrozenLMBridge
 
 PROMPT = "Write the words you hear: "
 

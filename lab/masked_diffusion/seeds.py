@@ -25,10 +25,11 @@ from torch import Tensor
 from burnish.bench.statistics import t_estimate
 from burnish.models.masked_diffusion import (
     Noise,
+    Noised,
     PPots,
     Probe,
     build_noise,
-    probe_losses,
+    probe_table,
     token_nll,
 )
 from burnish.seeds import derive
@@ -110,10 +111,14 @@ def train(arm: Arm, seed: int, steps: int, examples: int) -> tuple[Sorter, int]:
 def probed(model: Sorter, few: Rows, draws: torch.Generator) -> Probe:
     """Rates and losses of a probe."""
 
-    def nll_of(noisy_BL: Tensor, ids_BL: Tensor, rows_B: Tensor) -> Tensor:
-        return token_nll(model(noisy_BL), ids_BL, MASK)
+    def losses_of(noised: Noised, row_N: Tensor) -> Tensor:
+        parts = torch.arange(len(row_N)).split(64)
+        nll = [token_nll(model(noised.ids_PBL[0][n]), few.ids_BL[row_N[n]], MASK) for n in parts]
+        return noised.loss([torch.cat(nll)]).row_B
 
-    return probe_losses(nll_of, *few, MASK, draws, rates=PROBE_RATES, masks=PROBE_MASKS)
+    with torch.no_grad():
+        sizes = {"rates": PROBE_RATES, "masks": PROBE_MASKS}
+        return probe_table(losses_of, *few, MASK, draws, noise=Noise(), **sizes)
 
 
 def next_rows(pool: Rows | None, size: int, data: torch.Generator) -> Rows:

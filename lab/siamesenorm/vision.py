@@ -7,14 +7,16 @@ class, and start at zero, so that a new model leaves Y as it is. Flow matching:
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from burnish.models.blocks import Attention, GeluMLP, OutputLinear, ResidualStack, Topology
+from burnish.models.blocks import Attention, OutputLinear, ResidualStack, Topology
 from burnish.models.blocks.flow import euler_sample, on_line, time_waves
+from burnish.models.blocks.residual import SublayerNorms
 
 SHAPES = ("disc", "square", "cross")
 
@@ -43,9 +45,8 @@ class VisionTransformer(nn.Module):
         self.patches = nn.Conv2d(channels, size, patch, stride=patch)
         self.class_token = nn.Parameter(torch.zeros(1, 1, size))
         self.positions = nn.Parameter(torch.zeros(1, (image // patch) ** 2 + 1, size))
-        self.stack = ResidualStack(
-            vision_blocks(size, heads, layers, topology), size, topology, drop_path=drop_path
-        )
+        self.stack = ResidualStack(vision_blocks(size, heads, layers, topology), size, topology)
+        drop_updates(self.stack, drop_path)
         self.head = nn.Linear(size, classes)
         first_weights(self, layers)
 
@@ -55,6 +56,35 @@ class VisionTransformer(nn.Module):
         tokens = torch.cat((self.class_token.expand(len(tokens), -1, -1), tokens), dim=1)
         logits: Tensor = self.head(self.stack(tokens + self.positions)[:, 0])
         return logits
+
+
+def drop_updates(stack: ResidualStack, most: float) -> None:
+    """In training, leave out whole updates of rows; the chance rises from 0 to `most` in the last block."""
+    step = most / max(len(stack) - 1, 1)
+    for index, block in enumerate(stack):
+        for part in (block.self_attn, block.mlp):
+            part.register_forward_hook(partial(_dropped, 1 - step * index))
+
+
+def _dropped(kept: float, module: nn.Module, _args: Any, update: Tensor) -> Tensor:
+    if kept == 1 or not module.training:
+        return update
+    shape = (len(update), *[1] * (update.dim() - 1))
+    drawn = torch.empty(shape, device=update.device).bernoulli_(kept)
+    return update * drawn.to(update.dtype).div_(kept)
+
+
+class GeluMLP(nn.Module):
+    """fc2(gelu(fc1(z))), as vision transformers have it."""
+
+    def __init__(self, size: int, inner: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(size, inner)
+        self.fc2 = OutputLinear(inner, size)
+
+    def forward(self, z: Tensor, **_: Any) -> Tensor:
+        out: Tensor = self.fc2(F.gelu(self.fc1(z)))
+        return out
 
 
 def vision_blocks(
@@ -103,6 +133,16 @@ class Modulated(nn.Module):
         return out
 
 
+def leave_modulated(stack: ResidualStack) -> None:
+    """Take weight and bias from the norm right before each sublayer, which is modulated."""
+    for norms in stack.modules():
+        if isinstance(norms, SublayerNorms):
+            parts = (norms.in_norm, norms.y_norm, norms.x_norm)
+            last: Any = next((part for part in parts if part is not None), None)
+            if last is not None:
+                last.weight = last.bias = None
+
+
 class DiffusionTransformer(nn.Module):
     """Noised images, times and classes to velocities."""
 
@@ -119,7 +159,7 @@ class DiffusionTransformer(nn.Module):
         norm_topology: str = "siamese_post_pre",
     ) -> None:
         super().__init__()
-        topology = Topology(norm_topology, norm="layer", eps=1e-6, affine_input=False)
+        topology = Topology(norm_topology, norm="layer", eps=1e-6)
         self.image, self.patch, self.channels = image, patch, channels
         self.patches = nn.Conv2d(channels, size, patch, stride=patch)
         self.positions = nn.Parameter(torch.zeros(1, (image // patch) ** 2, size))
@@ -130,6 +170,7 @@ class DiffusionTransformer(nn.Module):
             for first, second in vision_blocks(size, heads, layers, topology)
         ]
         self.stack = ResidualStack(blocks, size, topology)
+        leave_modulated(self.stack)
         self.modulation = nn.Linear(size, 2 * size)
         self.out = nn.Linear(size, patch * patch * channels)
         first_weights(self, layers)

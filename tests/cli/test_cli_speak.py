@@ -22,7 +22,7 @@ Ben: Mhm.
 HEAD = '[[global.speakers]]\nid = "A"\n[[global.speakers]]\nid = "B"\n[[sentences]]\nspeaker = "A"\ntext = "Well."\n'
 SECOND = '[[sentences]]\nspeaker = "B"\ntext = "No."\n[sentences.relation]\n'
 HOSTILE = {
-    "no toml": ("[[", "no TOML"),
+    "no toml": ("[[", "no script"),
     "an open bracket": (HEAD.replace("Well.", "Well [pause"), "a bracket is not closed"),
     "a sound that is not there": ('background = "no.wav"\n' + HEAD, "no.wav"),
 }  # fmt: skip

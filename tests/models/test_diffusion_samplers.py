@@ -1,6 +1,5 @@
 """Every combination of rate and mask sampler estimates one loss; reductions, strata, checkpoints."""
 
-import inspect
 import itertools
 import json
 import math
@@ -19,17 +18,14 @@ from burnish.models.masked_diffusion import (
     PPots,
     build_noise,
     evaluation_uniforms,
-    fit_epr,
     mdm_loss,
-    probe_losses,
     probe_moments,
+    probe_table,
     sample_t,
     stratum_counts,
-    variance_report,
 )
 from burnish.models.masked_diffusion.objective import mask_chance, nonempty_mask_fields
-from burnish.models.masked_diffusion.rates import rate_cells
-from burnish.models.masked_diffusion.samplers import probe_table
+from burnish.models.masked_diffusion.rates import MIX_UNIFORM, rate_cells
 
 LENGTH, MASK_ID = 5, 9
 IDS = torch.tensor([3, 1, 4, 1, 5])
@@ -63,11 +59,15 @@ def batch(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
     return IDS.expand(rows, LENGTH), ELIGIBLE.expand(rows, LENGTH)
 
 
+def row_losses(noised, row_N):
+    return noised.loss(nll(noised.ids_PBL)).row_B
+
+
 @cache
 def probed():
     """One probe for all tests."""
     generator = torch.Generator().manual_seed(1)
-    return probe_losses(lambda x, y, r: nll(x), *batch(3), MASK_ID, generator)
+    return probe_table(row_losses, *batch(3), MASK_ID, generator, noise=Noise())
 
 
 @cache
@@ -281,7 +281,7 @@ def test_rows_without_an_answer_have_no_part():
     assert whole.loss.item() == pytest.approx(kept.loss(nll(kept.ids_PBL)).loss.item())
     assert torch.equal(whole.row_B[::2], torch.zeros(3, dtype=torch.float64))
     with pytest.raises(ArgumentError, match="no row has an answer"):
-        probe_losses(lambda x, y, r: nll(x), ids, eligible & False, MASK_ID, generator)
+        probe_table(row_losses, ids, eligible & False, MASK_ID, generator, noise=Noise())
 
 
 def test_evaluation_draws_are_stratified_and_fixed():
@@ -327,13 +327,9 @@ def test_masks_that_hide_something_are_drawn_as_often_as_they_should(masks, chan
 @pytest.mark.parametrize("delimiters", [(), (1,)])
 def test_a_probe_finds_the_second_moment_of_every_rate(delimiters):
     noise = Noise(delimiters=frozenset(delimiters))
-
-    def losses_of(noised, row_N):
-        return noised.loss(nll(noised.ids_PBL)).row_B
-
     generator = torch.Generator().manual_seed(0)
     rows = batch(2)
-    found = probe_table(losses_of, *rows, MASK_ID, generator, noise=noise, rates=8, masks=4000)
+    found = probe_table(row_losses, *rows, MASK_ID, generator, noise=noise, rates=8, masks=4000)
     assert found.t_grid.tolist() == rate_cells(8).t_T.tolist()
     assert (found.losses > 0).all()
     seen = probe_moments(found.losses, None, chances=found.chances)
@@ -376,7 +372,5 @@ def test_only_what_is_masked_must_have_a_finite_nll_as_in_mdm_loss(masks):
 
 
 def test_runs_and_reports_share_one_uniform_part():
-    report = inspect.signature(variance_report).parameters["mix_uniform"].default
-    assert PPots().mix_uniform == report == DiffusionTrain().mix_uniform == 0.1
-    assert inspect.signature(fit_epr).parameters["mix_uniform"].default == 0.0
+    assert PPots().mix_uniform == DiffusionTrain().mix_uniform == MIX_UNIFORM == 0.1
     assert (PPots().loss_max or 0.0) == DiffusionTrain().loss_max

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from burnish.errors import ArgumentError, ModelError, UserError
+from burnish.errors import ModelError, UserError
 from burnish.models.long_speech import (
     Manner,
     Mix,
@@ -234,17 +234,3 @@ def test_a_sentence_that_is_only_a_pause_changes_no_level():
     silent = Mix(scene(line("A", "[pause 2]"), environment=environment), tones(), seed=1)
     assert not silent.active(0, silent.length).any()
     assert not silent.render().any()
-
-
-@pytest.mark.parametrize(
-    "background",
-    [
-        lambda seed, block, size: torch.full((size,), math.nan),
-        lambda seed, block, size: torch.zeros(3),
-        lambda seed, block, size: torch.zeros(size, 1),
-        lambda seed, block, size: None,
-    ],
-)
-def test_a_background_that_is_no_block_of_samples_is_refused(background):
-    with pytest.raises(ArgumentError, match=r"^background: block 0"):
-        Mix(scene(**ROOM), tones(), background=background)

@@ -234,24 +234,6 @@ def test_the_schema_describes_what_is_read():
 HALF = "\ud800"
 
 
-@pytest.mark.parametrize(
-    "document",
-    [
-        script(said("A", f"Hello {HALF} there.")),
-        script(said("A", "Hello.", tone=HALF)),
-        script(said(f"A{HALF}"), speakers=[{"id": f"A{HALF}"}]),
-        script(said("A"), style_tags=[HALF]),
-        script(said("A"), **{f"format{HALF}": "play"}),
-        script(said("A"), sources={f"sentences[0].tone{HALF}": "plan"}),
-    ],
-)
-def test_half_a_character_is_refused_wherever_it_stands(document):
-    for form in (document, json.dumps(document)):
-        with pytest.raises(UserError) as refusal:
-            read_scene(form)
-        str(refusal.value).encode()
-
-
 def test_the_first_sentence_overlaps_nothing_not_even_by_0():
     first = said("A", relation={"type": "overlap", "seconds": 0})
     assert scene_problems(script(first)) == [

@@ -9,7 +9,15 @@ import pytest
 import torch
 
 from burnish.errors import ArgumentError
-from burnish.models.masked_diffusion import PPots, collate, probe_losses, token_nll, variance_report
+from burnish.models.masked_diffusion import (
+    Noise,
+    PPots,
+    collate,
+    probe_table,
+    token_nll,
+    variance_report,
+)
+from burnish.models.masked_diffusion import report as report_module
 from burnish.models.masked_diffusion.objective import mask_chance
 from burnish.models.masked_diffusion.rates import rate_cells
 from burnish.models.masked_diffusion.report import MASK_KINDS, _shares, _stratum_shares
@@ -37,20 +45,21 @@ class Model(torch.nn.Module):
 
 
 def test_records_become_a_batch_and_those_without_an_answer_are_dropped():
-    found = collate([*ROWS, {"input_ids": [1, 2], "prompt_length": 2}], max_length=6, pad_id=0)
+    found = collate([*ROWS, {"input_ids": [1, 2], "prompt_length": 2}])
     assert found.dropped == 1
-    assert found.ids_XL.shape == (3, 6)
-    assert found.eligible_XL.sum(1).tolist() == [5, 4, 4]
-    assert found.attention_XL.sum(1).tolist() == [6, 5, 6]
-    with pytest.raises(ArgumentError, match="none of 1 has an answer within 2 tokens"):
-        collate([{"ids": [1, 2, 3], "prompt_len": 2}], max_length=2)
+    assert found.ids_XL.shape == (3, 7)
+    assert found.ids_XL[1].tolist() == [2, 2, 3, 0, 0, 0, 0]
+    assert found.eligible_XL.sum(1).tolist() == [5, 4, 5]
+    assert found.attention_XL.sum(1).tolist() == [6, 5, 7]
+    with pytest.raises(ArgumentError, match="none of 1 has an answer"):
+        collate([{"input_ids": [1, 2], "prompt_length": 2}])
 
 
 @pytest.fixture(scope="module")
 def report():
     model = Model()
     return variance_report(
-        model, ROWS, MASK_ID, parameters=[model.head.weight], rates=24, masks=20, strata=4
+        model, collate(ROWS), MASK_ID, parameters=[model.head.weight], rates=24, masks=20, strata=4
     )
 
 
@@ -159,36 +168,41 @@ def test_parts_add_up_and_the_report_is_json(report):
 def test_the_report_is_the_same_for_the_same_seed_and_works_without_parameters():
     kwargs = {"rates": 5, "masks": 2, "strata": 2}
     told = []
-    first = variance_report(Model(), ROWS, MASK_ID, **kwargs, on_row=lambda *a: told.append(a))
-    second = variance_report(Model(), ROWS, MASK_ID, **kwargs)
+    first = variance_report(
+        Model(), collate(ROWS), MASK_ID, **kwargs, on_row=lambda *a: told.append(a)
+    )
+    second = variance_report(Model(), collate(ROWS), MASK_ID, **kwargs)
     assert first.to_json() == second.to_json()
     assert first.samplers[0].gradient is None
     assert told == [(1, 3), (2, 3), (3, 3)]
 
 
-def test_fewer_coordinates_estimate_the_same_trace():
+def test_fewer_coordinates_estimate_the_same_trace(monkeypatch):
     model = Model()
     kwargs = {"rates": 5, "masks": 6, "strata": 1, "parameters": [model.head.weight]}
 
-    def traces(**more):
-        found = [variance_report(model, ROWS, MASK_ID, seed=n, **kwargs, **more) for n in range(6)]
-        assert {one.parameters for one in found} == {more.get("coordinates", 48)}
+    def traces(coordinates):
+        monkeypatch.setattr(report_module, "COORDINATES", coordinates)
+        found = [variance_report(model, collate(ROWS), MASK_ID, seed=n, **kwargs) for n in range(6)]
+        assert {one.parameters for one in found} == {coordinates}
         return sum(one.samplers[0].gradient.value for one in found) / 6
 
     # 24 of 48 coordinates: without the scale the ratio would be 1/2, squared twice over 2.
-    assert 0.75 < traces(coordinates=24) / traces() < 1.35
+    assert 0.75 < traces(24) / traces(48) < 1.35
 
 
 def test_p_pots_is_what_a_training_draws_from_the_same_losses():
     model = Model()
-    report = variance_report(model, ROWS, MASK_ID, rates=12, masks=300)
+    report = variance_report(model, collate(ROWS), MASK_ID, rates=12, masks=300)
     table = collate(ROWS)
 
-    def nll_of(noisy_BL, ids_BL, rows_B):
-        return token_nll(model(noisy_BL, table.attention_XL[rows_B]), ids_BL, MASK_ID)
+    @torch.no_grad()
+    def losses_of(noised, rows_N):
+        logits = model(noised.ids_PBL[0], table.attention_XL[rows_N])
+        return noised.loss([token_nll(logits, table.ids_XL[rows_N], MASK_ID)]).row_B
 
-    draws = torch.Generator().manual_seed(1)
-    probe = probe_losses(nll_of, *table[:2], MASK_ID, draws, rates=12, masks=300)
+    draws, sizes = torch.Generator().manual_seed(1), {"rates": 12, "masks": 300}
+    probe = probe_table(losses_of, *table[:2], MASK_ID, draws, noise=Noise(), **sizes)
     fit = PPots().refit(*probe)
     assert probe.t_grid.tolist() == report.t
     assert torch.allclose(fit.fine_density, report.fit.fine_density, rtol=0.15)
@@ -201,7 +215,7 @@ def test_a_model_without_losses_has_a_report():
 
     rows = [{"input_ids": [1, 3, 3, 3], "prompt_length": 1}] * 2
     with pytest.warns(RuntimeWarning, match="every loss is 0"):
-        found = variance_report(Sure(), rows, MASK_ID, rates=5, masks=2, strata=9)
+        found = variance_report(Sure(), collate(rows), MASK_ID, rates=5, masks=2, strata=9)
     assert found.fit.fallback
     assert all(one.loss.value == 0 for one in found.samplers)
 

@@ -113,12 +113,6 @@ CASES = [
         signed="mu1 mu2",
     ),
     Case(
-        audio_tokenizer.multi_scale_spectral_loss,
-        {"estimate": WAVES, "reference": WAVES / 2, "windows": [8, 16], "lengths": [20, 30]},
-        {"windows": "short", "lengths": "none"},
-        signed="estimate reference",
-    ),
-    Case(
         audio_tokenizer.codec_loss,
         {
             "estimate": WAVES,
@@ -220,7 +214,7 @@ CASES = [
     Case(masked_diffusion.evaluation_uniforms, {"n": 4, "length": 3}),
     Case(
         masked_diffusion.collate,
-        {"rows": [{"input_ids": [1, 2], "prompt_length": 1}], "max_length": 8},
+        {"rows": [{"input_ids": [1, 2], "prompt_length": 1}]},
     ),
     Case(masked_diffusion.is_syntax, {"token": "{", "format": "json"}, {"token": "empty word"}),
     Case(
@@ -230,9 +224,8 @@ CASES = [
     ),
     Case(
         masked_diffusion.template_tokens,
-        {"answers": [[1, 2], [2, 3]], "share": 0.9},
+        {"answers": [[1, 2], [2, 3]]},
         {"answers": "short"},
-        shares="share",
     ),
     # Long speech
     Case(
@@ -318,9 +311,7 @@ CASES = [
     Case(
         long_speech.place_sentences, {"scene": long_speech.read_scene(SCRIPT), "durations": [1.0]}
     ),
-    Case(
-        long_speech.room_impulse, {"reverb_s": 0.1, "sample_rate": 1000, "seed": 0}, signed="wet_db"
-    ),
+    Case(long_speech.room_impulse, {"reverb_s": 0.1, "sample_rate": 1000, "seed": 0}),
     # Visual latents
     Case(
         visual_latent.fit_pca,
@@ -486,7 +477,6 @@ CASES = [
         {
             "description": "an old woman",
             "taken": [speech.design_voice("a man")],
-            "engines": ["espeak"],
             "seed": 1,
         },
         {"description": "empty word", "taken": "empty short"},
@@ -495,21 +485,5 @@ CASES = [
         masked_diffusion.token_nll,
         {"logits_BLV": LOGP[None], "ids_BL": torch.tensor([[1, 0]]), "mask_id": 0},
         signed="logits_BLV",
-    ),
-    Case(
-        masked_diffusion.probe_losses,
-        {
-            "nll_of": lambda noisy_BL, ids_BL, rows_B: torch.ones(ids_BL.shape),
-            "ids_XL": torch.tensor([[1, 2]]),
-            "eligible_XL": torch.tensor([[False, True]]),
-            "mask_id": 0,
-            "generator": torch.Generator(),
-            "rates": 5,
-            "masks": 2,
-            "batch": 8,
-        },
-        keeps_nan=True,
-        signed="ids_XL",
-        shares="eligible_XL eps",
     ),
 ]

@@ -258,7 +258,7 @@ ELSEWHERE = {
         "pool_of report_of markdown united unified_diff split_long "
         "check_changes keep_sensitive make_report open_score "
         "prompt_report atp_scorer execute_call met_needs plan_of read_needs verdict_line variance_report "
-        "from_prenorm new_model generate_latents latent_step new_tokenizer new_visual has_lite0 draw_noise drop_sensitivity"
+        "from_prenorm new_model generate_latents latent_step new_tokenizer new_visual probe_table has_lite0 draw_noise drop_sensitivity"
         " open_tokenizer new_representation new_generator open_generator draw_flow"
         " open_speech_folder save_speech_folder premise_counts"
     ),

@@ -19,7 +19,15 @@ from burnish.models.long_speech import (
 from burnish.models.long_speech.scene import Speaker
 from burnish.speech import cast_scene, design_voice, measure_speech, resolve_manners
 from burnish.speech.acoustics import level_db
-from burnish.speech.cast import LEVEL_DB, SAMPLE_RATE, VOICES, Voice, _choices, open_engine
+from burnish.speech.cast import (
+    LEVEL_DB,
+    SAMPLE_RATE,
+    VOICES,
+    Voice,
+    _choices,
+    _nearest,
+    open_engine,
+)
 
 TEXT = "The harbour is closed until Monday morning, and nobody knows why."
 
@@ -149,12 +157,11 @@ def test_voices_follow_descriptions_and_two_speakers_never_share_one():
 
 
 def test_neural_voices_go_to_whom_they_fit():
-    every = ("espeak", "hibari", "piper")
-    woman = design_voice("a woman", engines=every)
-    man = design_voice("a man", engines=every, taken=[woman])
+    woman = _nearest("a woman", VOICES, (), 0)
+    man = _nearest("a man", VOICES, [woman], 0)
     assert (woman.engine, man.engine) == ("hibari", "piper")
-    assert design_voice("a hoarse old man", engines=every).name == "croak"
-    assert design_voice("another man", engines=every, taken=[woman, man]).engine == "espeak"
+    assert _nearest("a hoarse old man", VOICES, (), 0).name == "croak"
+    assert _nearest("another man", VOICES, [woman, man], 0).engine == "espeak"
 
 
 def test_no_adult_has_the_voice_of_a_child():

@@ -103,7 +103,7 @@ def test_long_text_is_said_in_parts_of_bounded_length(folder):
     assert parts[0] == "a sentence of some length, as people say. a sentence of some length, as people say."  # fmt: skip
     assert parts_of("", PART) == []
     patches = sum(-(-len(part) // 2) for part in parts)
-    assert len(say(LatentEngine(folder, steps=2), text)) == patches * 2 * FRAME
+    assert len(say(LatentEngine(folder), text)) == patches * 2 * FRAME
 
 
 @pytest.mark.parametrize("seconds", [0.3, 600.0])
@@ -138,7 +138,7 @@ def test_lines_that_other_weights_or_another_config_spoke_are_not_kept(folder, t
 
 
 def test_a_line_that_never_ends_is_a_failure(tmp_path):
-    engine = LatentEngine(save_speech_folder(tmp_path, *models(end=-1.0)), steps=1)
+    engine = LatentEngine(save_speech_folder(tmp_path, *models(end=-1.0)))
     with pytest.raises(
         ModelError, match=r"sentences\[3\].*did not end 'no!' within 1\.8 s, 3 times"
     ):

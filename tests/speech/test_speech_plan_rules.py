@@ -1,7 +1,6 @@
 """Captions to numbers, texts to scripts, and plans that never touch what the user wrote."""
 
 import math
-import time
 
 import anyio
 import hypothesis.strategies as st
@@ -217,12 +216,6 @@ def test_who_says_what_in_letters_novels_and_plays(text, spoken):
     assert [(s.speaker, s.text) for s in draft_scene(text).sentences] == spoken
 
 
-def test_a_line_of_blanks_is_read_at_once():
-    began = time.perf_counter()
-    draft_scene("Ann: Yes.\nAnn" + " " * 400_000)
-    assert time.perf_counter() - began < 2
-
-
 def test_an_adverb_is_read_as_its_adjective():
     for adverb, adjective in (("angrily", "angry"), ("sadly", "sad"), ("gently", "gentle")):
         assert read_caption(adverb).add == read_caption(adjective).add != {}
@@ -317,12 +310,10 @@ def test_a_break_inside_a_text_is_no_line_of_the_prompt():
     assert line == 'sentences[0].text = "One\u2028two\x85three."'
 
 
-def test_a_plan_of_a_long_scene_is_read_to_its_end_and_an_endless_one_refused():
+def test_a_plan_of_a_long_scene_is_read_to_its_end():
     scene = read_scene({"global": {"speakers": [{"id": "A"}]}, "sentences": [{"speaker": "A", "text": "Yes."}] * 900})  # fmt: skip
     reply = plan_reply(scene, {f"sentences[{i}].{one}": "soft" for i in range(900) for one in DIMENSIONS})  # fmt: skip
     assert read_plan(scene, reply).sentences[-1].intent == "soft"
-    with pytest.raises(ArgumentError, match="expected at most"):
-        read_plan(scene, "\n" * 20_000)
 
 
 DEEP = "sentences[0].tone = " + "[" * 2000

@@ -102,7 +102,7 @@ def test_a_kept_line_that_is_damaged_is_spoken_again_and_said_once(tmp_path, kin
     assert second.asked == len(lively().sentences) - 2
     assert done.path.read_bytes() == whole.path.read_bytes()
     said = [one for one in done.warnings if one not in whole.warnings]
-    assert said == ["2 kept lines were damaged and spoken again"]
+    assert said == ["kept lines that were damaged and spoken again: 2"]
 
 
 def test_a_disk_without_room_for_the_kept_lines_is_one_line(tmp_path, monkeypatch):
@@ -155,14 +155,8 @@ def test_the_picture_has_every_speaker_and_escapes_text(tmp_path):
     assert "1 &lt; 2 &amp; 3" in text
     assert text.count("#d00000") == 2  # the overlap and the cut
     assert write_timeline(tmp_path / "a.svg", scene, spans).read_text() == text
-    with pytest.raises(UserError, match=r"\.svg or \.png"):
+    with pytest.raises(UserError, match=r"\.svg"):
         write_timeline(tmp_path / "a.gif", scene, spans)
-
-
-def test_the_picture_as_png(tmp_path):
-    image = pytest.importorskip("PIL.Image", reason="a PNG needs pillow")
-    path = write_timeline(tmp_path / "a.png", lively(), [{"start": i, "end": i + 1.5, "cut": False} for i in range(len(lively().sentences))])  # fmt: skip
-    assert image.open(path).size[0] == 1200
 
 
 @pytest.mark.parametrize("data", [b"\xff\xfe\x00", b"a\0b", b""])

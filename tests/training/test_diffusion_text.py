@@ -257,7 +257,7 @@ def test_what_is_tried_and_measured_is_the_text(tmp_path, capsys, monkeypatch):
 
 
 def test_a_run_probes_as_the_public_function_does(tmp_path):
-    from burnish.models.masked_diffusion import probe_losses, token_nll
+    from burnish.models.masked_diffusion import Noise, probe_table, token_nll
     from burnish.training.diffusion_rows import probed_losses
 
     write_text(tmp_path)
@@ -266,14 +266,17 @@ def test_a_run_probes_as_the_public_function_does(tmp_path):
     rows = algorithm.rows.probe(3)
     found = probed_losses(module, rows, 6, 4, 9, algorithm.setup.batches, algorithm.noise)
 
-    def nll_of(noisy, ids, places):
-        logits = module.logits(module(both_ways(noisy.tolist(), pad=0, device=CPU)))
-        return token_nll(logits, ids, module.architecture.mask_id)
-
     ids = torch.tensor([row.ids for row in rows])
-    drawn = torch.Generator().manual_seed(9)
     mask = module.architecture.mask_id
-    wanted = probe_losses(nll_of, ids, torch.ones_like(ids).bool(), mask, drawn, rates=6, masks=4)
+
+    def losses_of(noised, places):
+        hidden = noised.ids_PBL[0].tolist()
+        logits = module.logits(module(both_ways(hidden, pad=0, device=CPU)))
+        return noised.loss([token_nll(logits, ids[places], mask)]).row_B
+
+    whole, drawn = torch.ones_like(ids).bool(), torch.Generator().manual_seed(9)
+    sizes = {"noise": Noise(), "rates": 6, "masks": 4}
+    wanted = probe_table(losses_of, ids, whole, mask, drawn, **sizes)
     one.store.close()
     assert found.losses.shape == (3, 6, 4)
     assert torch.equal(found.t_grid, wanted.t_grid)

@@ -278,7 +278,7 @@ def probe_labels(
     import torch
 
     from burnish.bench.statistics import mean_estimate
-    from burnish.models.linear_probe import linear_probe
+    from burnish.models.audio_tokenizer.representation import linear_probe
 
     opened = open_audio_model(model) if isinstance(model, str) else model
     tables = [_labelled(file, column, label, opened.config.sampling_rate) for file in (train, test)]

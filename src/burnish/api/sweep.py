@@ -7,6 +7,7 @@ is passed on to it, and a child whose parent is gone ends at its next event and 
 
 from __future__ import annotations
 
+import html
 import os
 import queue
 import shutil

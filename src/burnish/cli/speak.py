@@ -89,7 +89,7 @@ def speak(
     if out is None and (script_out is None or timeline or alignment or report):
         raise UserError("nothing to write: name a sound with -o FILE, or a plan with --script-out")
     if timeline is not None:  # refused before minutes of rendering
-        as_word("--timeline", timeline.suffix.lower(), (".svg", ".png"))
+        as_word("--timeline", timeline.suffix.lower(), (".svg",))
     with needed("voices", "torch"):
         from burnish.speech.cast import engine_folder
         from burnish.speech.planner import plan_scene, read_script, write_script

@@ -30,15 +30,14 @@ if TYPE_CHECKING:
 
 Kind = Literal["wav", "flac", "ogg"]
 KINDS = get_args(Kind)
-MOST_OGG_RATE = 200_000
 MOST_WAV_BYTES = 2**32 - 100
 
 
 @public
 def encode_sound(
-    samples: Given, rate: Rate, kind: Kind = "wav", *, bits: Literal[16, 24, 32] = 16
+    samples: Given, rate: Rate, kind: Kind = "wav", *, bits: Literal[16, 32] = 16
 ) -> bytes:
-    """The bytes of a sound file: wav, flac or ogg. `bits` 16, 24, or 32 (float, wav only).
+    """The bytes of a sound file: wav, flac or ogg. `bits` 16, or 32 (float, wav only).
 
     Samples beyond full scale are refused unless they are written as 32-bit floats. The same samples
     give the same bytes but for ogg, whose streams have random names.
@@ -49,22 +48,16 @@ def encode_sound(
     import numpy as np
 
     found = cast("Samples", samples)
-    _check_rate(kind, rate)
     if bits == 32 and kind != "wav":
-        raise refused("bits", bits, "16, 24 or, in a wav, 32")
+        raise refused("bits", bits, "16 or, in a wav, 32")
     if bits == 32:
         return _wav_bytes(found.astype("<f4").tobytes(), found, rate, bits)
     if (peak := float(np.abs(found).max())) > 1:
         raise refused("samples", f"up to {peak:.3g}", "at most 1, or a wav with bits=32")
-    whole = _whole_numbers(found, bits)
     if kind == "wav":
-        # The lowest bytes of whole numbers.
-        lowest = whole.astype("<i4").reshape(-1, 1).view(np.uint8)[:, : bits // 8]
-        return _wav_bytes(lowest.tobytes(), found, rate, bits)
-    into, subtype, data = BytesIO(), "VORBIS", found
-    if kind == "flac":
-        subtype = f"PCM_{bits}"
-        data = whole.astype(np.int16) if bits == 16 else (whole.astype(np.int64) * 256).astype("i4")
+        return _wav_bytes(_whole_numbers(found).astype("<i2").tobytes(), found, rate, bits)
+    into, is_flac = BytesIO(), kind == "flac"
+    data, subtype = (_whole_numbers(found), "PCM_16") if is_flac else (found, "VORBIS")
     try:
         soundfile_library().write(into, data, rate, format=kind.upper(), subtype=subtype)
     # The boundary to libsndfile: flac takes at most 8 channels and 655,350 Hz, vorbis less.
@@ -76,9 +69,9 @@ def encode_sound(
 
 
 @public
-def write_sound(path: Path, samples: Given, rate: Rate, *, bits: Literal[16, 24, 32] = 16) -> Path:
+def write_sound(path: Path, samples: Given, rate: Rate) -> Path:
     """Write a sound; the name's ending says which kind: .wav, .flac or .ogg."""
-    data = encode_sound.plain(samples, rate, _kind_of(path), bits=bits)
+    data = encode_sound.plain(samples, rate, _kind_of(path))
     with _whole(path) as part, _output_errors(path):
         part.write_bytes(data)
     return path
@@ -107,7 +100,6 @@ def sound_writer(
 
     target, kind, written = path, _kind_of(path), 0
     subtype = ogg.upper() if kind == "ogg" else "PCM_16"
-    _check_rate(kind, rate)
     library = soundfile_library()
     with _whole(target) as part:
         with _output_errors(target):
@@ -124,7 +116,7 @@ def sound_writer(
                 written += len(block)
                 if kind == "wav" and 2 * written > MOST_WAV_BYTES:
                     raise ArgumentError(f"samples: {written:,} are over 4 GiB. Write a flac")
-                data = block if kind == "ogg" else _whole_numbers(block, 16).astype(np.int16)
+                data = block if kind == "ogg" else _whole_numbers(block)
                 with _output_errors(target, output):
                     file.write(data)
                     output.check()
@@ -159,12 +151,6 @@ class _Output(FileIO):
     def check(self) -> None:
         if self.error is not None:
             raise self.error
-
-
-def _check_rate(kind: str, rate: int) -> None:
-    """Refuse what the kind cannot hold: libvorbis ends the process above its most."""
-    if kind == "ogg" and rate > MOST_OGG_RATE:
-        raise ArgumentError(f"rate: got {rate:,} Hz, expected at most {MOST_OGG_RATE:,} for ogg")
 
 
 def _kind_of(path: Path) -> Kind:
@@ -215,13 +201,13 @@ def _output_errors(target: Path, output: _Output | None = None) -> Iterator[None
         raise UserError(f"{target} cannot be written: {said}") from error
 
 
-def _whole_numbers(samples: Samples, bits: int) -> NDArray[np.float64]:
-    """Samples in steps of `bits` bits."""
+def _whole_numbers(samples: Samples) -> NDArray[np.int16]:
+    """Samples in steps of 16 bits."""
     import numpy as np
 
     # Not libsndfile's own rounding: it multiplies by 32767 and divides by 32768 on the way back.
-    scale = 2.0 ** (bits - 1)
-    return np.clip(np.rint(samples.astype(np.float64) * scale), -scale, scale - 1)
+    scale = 2.0**15
+    return np.clip(np.rint(samples.astype(np.float64) * scale), -scale, scale - 1).astype(np.int16)
 
 
 def _wav_bytes(data: bytes, samples: Samples, rate: int, bits: int) -> bytes:

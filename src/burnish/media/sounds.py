@@ -107,7 +107,7 @@ class Sound(NamedTuple):
     """Samples between -1 and 1, and how fast they follow each other."""
 
     samples: Samples
-    """(n,) where mono, else (n, channels); float32."""
+    """(n,), float32."""
     rate: int
     clipped: int = 0
     """How many samples of the file stand at full scale or beyond, over its channels."""
@@ -129,10 +129,10 @@ def sound_info(source: str | Path | bytes) -> SoundInfo:
 
 
 @public
-def read_sound(source: str | Path | bytes, *, rate: Rate | None = None, mono: bool = True) -> Sound:
-    """A whole sound from a file or its bytes, at `rate` (None: its own), mixed to mono or not.
+def read_sound(source: str | Path | bytes, *, rate: Rate | None = None) -> Sound:
+    """A whole sound from a file or its bytes, at `rate` (None: its own), mixed to the mean of its channels.
 
-    Mono is the mean of the channels. Resampling is soxr's (HQ, linear phase): no delay, and
+    Resampling is soxr's (HQ, linear phase): no delay, and
     `round(n * rate / its rate)` samples.
 
     >>> from burnish.media import encode_sound
@@ -145,28 +145,23 @@ def read_sound(source: str | Path | bytes, *, rate: Rate | None = None, mono: bo
     with _opened(source) as opened:
         info, where = opened.info, opened.where
         target = rate or info.rate
-        wide = 1 if mono else info.channels
-        reader = _Reader(opened, mono)
+        reader = _Reader(opened)
         count = 0
         for block in at_rate(reader.blocks(), info.rate, target):
             blocks.append(block)
             count += block.size
             # What the header promises first; then what really came, for the header may lie.
-            if max(info.seconds * target * wide, count) > MOST_VALUES:
+            if max(info.seconds * target, count) > MOST_VALUES:
                 raise UserError(
-                    f"{where} has {info.seconds:,.0f} s of {wide} channel(s) at {target} Hz; "
-                    f"expected at most {MOST_VALUES:,} samples in memory. Read it with stream_sound"
+                    f"{where} has {info.seconds:,.0f} s at {target} Hz; expected at most "
+                    f"{MOST_VALUES:,} samples in memory. Read it with stream_sound"
                 )
     return Sound(np.concatenate(blocks), target, reader.clipped)
 
 
 @public
 def stream_sound(
-    source: str | Path | bytes,
-    seconds: Seconds,
-    *,
-    rate: Rate | None = None,
-    mono: bool = True,
+    source: str | Path | bytes, seconds: Seconds, *, rate: Rate | None = None
 ) -> Iterator[Samples]:
     """A sound in blocks of `seconds`; the last may be shorter. Joined they equal `read_sound`.
 
@@ -175,12 +170,10 @@ def stream_sound(
     [1000, 1000, 500]
     """
     sound_info(source)
-    return _streamed(source, seconds, rate, mono)
+    return _streamed(source, seconds, rate)
 
 
-def _streamed(
-    source: str | Path | bytes, span: float, rate: int | None, mono: bool
-) -> Iterator[Samples]:
+def _streamed(source: str | Path | bytes, span: float, rate: int | None) -> Iterator[Samples]:
     import numpy as np
 
     with _opened(source) as opened:
@@ -189,7 +182,7 @@ def _streamed(
         size = max(1, round(span * target))
         waiting: list[Samples] = []
         held = 0
-        for block in at_rate(_Reader(opened, mono).blocks(), info.rate, target):
+        for block in at_rate(_Reader(opened).blocks(), info.rate, target):
             waiting.append(block)
             held += len(block)
             if held < size:
@@ -205,9 +198,8 @@ def _streamed(
 class _Reader:
     """A file's samples in blocks of a second, checked as they come."""
 
-    def __init__(self, opened: _Opened, mono: bool) -> None:
-        self.clipped = 0
-        self._opened, self._mono = opened, mono
+    def __init__(self, opened: _Opened) -> None:
+        self.clipped, self._opened = 0, opened
 
     def blocks(self) -> Iterator[Samples]:
         import numpy as np
@@ -237,8 +229,7 @@ class _Reader:
                 )
             frames += len(block)
             self.clipped += int(((block >= full) | (block <= -1)).sum())
-            mixed = block.mean(-1) if self._mono else block
-            yield mixed.astype(np.float32)
+            yield block.mean(-1).astype(np.float32)
         # MP3 may say how long it is only by estimate.
         seconds, fault = frames / info.rate, ""
         if info.media_type == "audio/mpeg":

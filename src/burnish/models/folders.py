@@ -1,4 +1,4 @@
-"""Models of this package in folders: settings read by their types, weights made, written and opened."""
+"""What models of this package share: settings read by their types, weights made, written and opened."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ from typing import Annotated, Any, TypeVar
 import torch
 import transformers
 from msgspec import Meta
+from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers import initialization as init
+from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from burnish.arguments import as_path, as_seed, as_word
 from burnish.boundary import Call, Reader, namespace, reader
 from burnish.errors import ArgumentError, UserError, first_line
 from burnish.models import quiet_transformers
+from burnish.models.blocks import OutputLinear
 
 if int(transformers.__version__.partition(".")[0]) < 5:
     raise UserError("models need transformers 5. Run: pip install --upgrade transformers")
@@ -131,3 +135,38 @@ def check_size(kind: type[PreTrainedModel], config: Any) -> None:
 def not_finite(model: PreTrainedModel) -> str | None:
     """The first weight that holds NaN or infinity."""
     return next((n for n, w in model.named_parameters() if not bool(w.isfinite().all())), None)
+
+
+def init_transformer(module: nn.Module, layers: int, std: float) -> None:
+    """First weights of linear maps, embeddings and norms; what was loaded stays as it is."""
+    if isinstance(module, nn.Linear):
+        own = std / (2 * layers) ** 0.5 if isinstance(module, OutputLinear) else std
+        init.trunc_normal_(module.weight, std=own, a=-3 * own, b=3 * own)
+        if module.bias is not None:
+            init.zeros_(module.bias)
+    elif isinstance(module, nn.Embedding):
+        init.trunc_normal_(module.weight, std=std, a=-3 * std, b=3 * std)
+
+
+def causal_output(
+    model: Any,
+    outputs: Any,
+    size: int,
+    labels: Tensor | None,
+    logits_to_keep: int | Tensor,
+    return_dict: bool | None,
+    **more: Any,
+) -> CausalLMOutputWithPast | tuple[Any, ...]:
+    """Logits (B, S, V) of hidden states by a model's head, and the mean loss where there are labels."""
+    kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+    logits, loss = model.lm_head(outputs.last_hidden_state[:, kept]), None
+    if labels is not None:
+        loss = model.loss_function(logits=logits, labels=labels, vocab_size=size, **more)
+    output = CausalLMOutputWithPast(
+        loss=loss,
+        logits=logits,
+        past_key_values=outputs.past_key_values,
+        hidden_states=outputs.hidden_states,
+        attentions=outputs.attentions,
+    )
+    return output.to_tuple() if return_dict is False else output

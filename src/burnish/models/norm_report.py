@@ -14,7 +14,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
 import torch
+from msgspec import Struct
 from torch import Tensor, nn
 
 from burnish.boundary import Count, public
@@ -329,7 +331,7 @@ WIDE = 3.0
 """Times the embeddings' length from which on hidden states are called out of range."""
 
 
-class Lengths(NamedTuple):
+class Lengths(Struct, frozen=True):
     """Lengths of the vectors of a text's tokens at one place of a model."""
 
     mean: float
@@ -340,7 +342,7 @@ class Lengths(NamedTuple):
     largest: float
 
 
-class NormGap(NamedTuple):
+class NormGap(Struct, frozen=True):
     """A model on one text."""
 
     embedding: Lengths
@@ -378,27 +380,18 @@ class NormGap(NamedTuple):
     def line(self) -> str:
         """What it means."""
         ratio = self.ratio if self.rest_ratio is None else self.rest_ratio
-        meaning = "they can be fed back as they are"
-        if self.is_wide:
-            meaning = (
-                "fed back as they are they lie outside of it; latents need a head (pca, linear) or "
-                "ema_norm"
-            )
+        outside = "they lie outside of it; latents need a head (pca, linear) or ema_norm"
+        meaning = (
+            f"fed back as they are {outside}"
+            if self.is_wide
+            else "they can be fed back as they are"
+        )
         return f"hidden states are {ratio:.3g} times as long as what the model reads: {meaning}"
 
     def to_json(self) -> dict[str, Any]:
         """Plain numbers."""
-        return {
-            "tokens": self.tokens,
-            "vocabulary": self.vocabulary,
-            "embedding": self.embedding._asdict(),
-            "layers": [layer._asdict() for layer in self.layers],
-            "normed": None if self.normed is None else self.normed._asdict(),
-            "ratio": self.ratio,
-            "rest_ratio": self.rest_ratio,
-            "normed_ratio": self.normed_ratio,
-            "meaning": self.line(),
-        }
+        ratios = {name: getattr(self, name) for name in ("ratio", "rest_ratio", "normed_ratio")}
+        return {**msgspec.to_builtins(self), **ratios, "meaning": self.line()}
 
 
 @torch.no_grad()

@@ -14,7 +14,6 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from burnish.arguments import refused
 from burnish.boundary import SOME, Number, public
 from burnish.media.sounds import Rate
 from burnish.models.long_speech.timeline import overlap_statistics
@@ -204,7 +203,7 @@ def turn_taking(turns: Turns) -> TurnTaking:
     >>> turn_taking([("A", 0.0, 2.0), ("B", 1.5, 3.0), ("A", 2.0, 2.5)]).gaps
     [-0.5]
     """
-    read = sorted(read_turns("turns", turns), key=lambda t: (t.start, t.end))
+    read = sorted((Turn(*one) for one in turns), key=lambda t: (t.start, t.end))
     gaps, inside = [], 0
     floor: Turn | None = None
     for turn in read:
@@ -216,14 +215,6 @@ def turn_taking(turns: Turns) -> TurnTaking:
         floor = turn
     ratio = overlap_statistics.plain([(t.start, t.end) for t in read]).ratio
     return TurnTaking(gaps, inside / len(read) if read else 0.0, ratio)
-
-
-def read_turns(what: str, turns: Turns) -> list[Turn]:
-    """Turns that end behind their start."""
-    found = [Turn(*one) for one in turns]
-    if odd := [one for one in found if one.end < one.start]:
-        raise refused(what, odd[0], "turns that do not end before they start")
-    return found
 
 
 def quantiles(values: list[float], count: int) -> list[float]:

@@ -12,9 +12,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
-
-from msgspec import Meta
+from typing import TYPE_CHECKING, NamedTuple
 
 from burnish.arguments import as_path, as_word, shown
 from burnish.boundary import Seed, public
@@ -98,19 +96,16 @@ def design_voice(
     description: str,
     *,
     taken: Sequence[Voice] = (),
-    engines: Annotated[Sequence[Literal["espeak", "hibari", "piper"]], Meta(min_length=1)] = (
-        "espeak",
-    ),
     seed: Seed = 0,
 ) -> Voice:
-    """The voice of the table that is nearest to a description and unlike those that are taken.
+    """The voice of espeak-ng that is nearest to a description and unlike those that are taken.
 
     A description that is a voice's own name gets it. Ties are decided by the seed.
 
     >>> design_voice("an old woman").name, design_voice("m3").name
     ('aunty', 'm3')
     """
-    return _nearest(description, [one for one in VOICES if one.engine in engines], taken, seed)
+    return _nearest(description, [one for one in VOICES if one.engine == "espeak"], taken, seed)
 
 
 def _nearest(
@@ -331,10 +326,9 @@ class Cast:
         self,
         engines: Mapping[str, SpeechEngine],
         choices: Mapping[str, Voice],
-        sample_rate: int = SAMPLE_RATE,
         notes: Sequence[str] = (),
     ) -> None:
-        self.engines, self.choices, self.sample_rate = dict(engines), dict(choices), sample_rate
+        self.engines, self.choices, self.sample_rate = engines, choices, SAMPLE_RATE
         self.name = "+".join(sorted(self.engines))
         can = [getattr(one, "capabilities", Capabilities()) for one in self.engines.values()]
         kinds = Capabilities._fields

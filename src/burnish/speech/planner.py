@@ -79,7 +79,7 @@ _FEELING = {
 
 
 @public
-def draft_scene(text: str, name: str = "text") -> Scene:
+def draft_scene(text: str) -> Scene:
     """A script from any text: `NAME: words` lines, a play with names on lines of their own, or prose.
 
     Prose gets one narrator. Long speeches are cut into sentences, so that a plan has places to act.
@@ -98,7 +98,7 @@ def draft_scene(text: str, name: str = "text") -> Scene:
     >>> [(one.speaker, one.text, one.tone) for one in scene.sentences]
     [('Ann', 'Hush.', 'softly'), ('Ann', 'Hear that?', 'softly'), ('Narrator', 'A door creaks.', '')]
     """
-    return drafted(text, name).scene
+    return drafted(text).scene
 
 
 class Drafted(NamedTuple):
@@ -108,7 +108,7 @@ class Drafted(NamedTuple):
     directions: list[str]
 
 
-def drafted(text: str, name: str = "text") -> Drafted:
+def drafted(text: str) -> Drafted:
     """`draft_scene`, with the stage directions that it leaves out."""
     directions: list[str] = []
     rows = [
@@ -117,10 +117,10 @@ def drafted(text: str, name: str = "text") -> Drafted:
         for sentence in _sentences(said)
     ]
     if not rows:
-        raise UserError(f"{name}: nothing to say; expected text, or lines such as 'Ann: Hello.'")
+        raise UserError("text: nothing to say; expected text, or lines such as 'Ann: Hello.'")
     speakers = list(dict.fromkeys(row["speaker"] for row in rows))
     table = {"global": {"speakers": [{"id": one} for one in speakers]}, "sentences": rows}
-    return Drafted(checked_scene(table, name), directions)
+    return Drafted(checked_scene(table, "text"), directions)
 
 
 def _turns(text: str, directions: list[str]) -> Iterator[tuple[str, str, str]]:
@@ -372,25 +372,18 @@ def read_script(file: Path) -> Script:
     kind = file.suffix.lower()
     try:
         if kind in (".toml", ".json"):
-            try:
-                table = tomllib.loads(text) if kind == ".toml" else json.loads(text)
-                named = NamedSounds(table.pop("sounds", {}), table.pop("background", None))
-            # A number of over 4,300 digits, a list in the place of the table.
-            except (ValueError, RecursionError, AttributeError, TypeError) as error:
-                raise ArgumentError(f"no {kind[1:].upper()} table: {error}") from None
-            background = named.background
-            return Script(
-                checked_scene(table, "script"),
-                {caption: file.parent / one for caption, one in named.sounds.items()},
-                None if background is None else file.parent / background,
-                False,
-            )
+            table = tomllib.loads(text) if kind == ".toml" else json.loads(text)
+            named = NamedSounds(table.pop("sounds", {}), table.pop("background", None))
+            sounds = {caption: file.parent / one for caption, one in named.sounds.items()}
+            background = None if named.background is None else file.parent / named.background
+            return Script(checked_scene(table, "script"), sounds, background, False)
         if text.lstrip().startswith("[instruct]"):
             return Script(parse_scene_text.plain(text), {}, None, False)
-        draft = drafted(text, "text")
+        draft = drafted(text)
         return Script(draft.scene, {}, None, True, draft.directions)
-    except ArgumentError as error:
-        raise UserError(f"{file}: {str(error).removeprefix('document: ')}") from None
+    # No table, a list in its place, a number of over 4,300 digits, or no scene.
+    except (ArgumentError, ValueError, RecursionError, AttributeError, TypeError) as error:
+        raise UserError(f"{file}: no script; {error}") from None
 
 
 def write_script(script: Script, file: Path) -> str:

@@ -26,7 +26,6 @@ from burnish.errors import UserError
 from burnish.media import read_sound
 from burnish.media.sound_writing import KINDS, sound_writer
 from burnish.models.long_speech.engine import (
-    Capabilities,
     Line,
     SpeechEngine,
     Spoken,
@@ -81,20 +80,20 @@ class KeptLines:
     def __init__(self, engine: SpeechEngine, folder: Path, spoke: Callable[[], None]) -> None:
         self.engine, self.folder, self.sample_rate = engine, folder, engine.sample_rate
         self.name = getattr(engine, "name", type(engine).__name__)
-        self.capabilities = getattr(engine, "capabilities", Capabilities())
-        self.capabilities_of = getattr(engine, "capabilities_of", lambda _: self.capabilities)
-        self.pitch_reach = getattr(engine, "pitch_reach", None)
         # Without a version, lines that another process kept may be those of an older engine.
         self.version = str(getattr(engine, "version", "")) or uuid.uuid4().hex
         self._spoke, self._damaged = spoke, 0
+
+    def __getattr__(self, name: str) -> Any:
+        """What the engine has beside its voice: `capabilities`, `pitch_reach`."""
+        return getattr(self.engine, name)
 
     @property
     def notes(self) -> list[str]:
         """Those of the engine, and how many kept lines were damaged."""
         notes = list(self.engine.notes) if isinstance(self.engine, Cast) else []
         if self._damaged:
-            lines = "kept line was" if self._damaged == 1 else "kept lines were"
-            notes.append(f"{self._damaged} {lines} damaged and spoken again")
+            notes.append(f"kept lines that were damaged and spoken again: {self._damaged}")
         return notes
 
     def speak(self, line: Line) -> Spoken:
@@ -301,116 +300,81 @@ def load_sounds(named: Mapping[str, str | Path], sample_rate: int) -> dict[str, 
     return {caption: read_sound(file, rate=sample_rate).samples for caption, file in named.items()}
 
 
-class Shape(NamedTuple):
-    """A rectangle, a line or a text of the picture."""
-
-    kind: str
-    x: float
-    y: float
-    x2: float = 0.0
-    y2: float = 0.0
-    colour: str = INK
-    text: str = ""
-    size: int = 12
+def _box(x: float, y: float, x2: float, y2: float, colour: str) -> str:
+    return f'<rect x="{x:.1f}" y="{y:.1f}" width="{x2 - x:.1f}" height="{y2 - y:.1f}" fill="{colour}" fill-opacity="0.92"/>'  # fmt: skip
 
 
-def timeline_shapes(scene: Scene, timeline: Sequence[Span]) -> tuple[list[Shape], int]:
-    """What the picture is made of, and its height."""
-    speakers = [one.id for one in scene.overall.speakers]
-    length = max((span["end"] for span in timeline), default=0.0) or 1.0
-    height = TOP + LANE * len(speakers) + 34
-    scale = (WIDTH - LEFT - 20) / length
-    bottom = TOP + LANE * len(speakers)
-    shapes = [Shape("box", 0, 0, WIDTH, height, PALE)]
-    steps = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
-    step = next((one for one in steps if length / one <= 14), 10**6)
-    for second in range(0, int(length) + 1, step):
-        x = LEFT + second * scale
-        shapes.append(Shape("line", x, TOP - 8, x, bottom, GREY))
-        label = f"{second // 60}:{second % 60:02d}"
-        shapes.append(Shape("text", x, bottom + 18, colour=INK, text=label, size=11))
-    lanes = {
-        name: (TOP + LANE * lane, LANES[lane % len(LANES)]) for lane, name in enumerate(speakers)
-    }
-    for name, (y, colour) in lanes.items():
-        shapes.append(
-            Shape("text", 10, y + 25, colour=colour, text=spoken_text(name)[:14], size=13)
-        )
-    for sentence, span in zip(scene.sentences, timeline, strict=True):
-        y, colour = lanes[sentence.speaker]
-        x, x2 = LEFT + span["start"] * scale, LEFT + span["end"] * scale
-        shapes.append(Shape("box", x, y + 6, max(x2, x + 1), y + LANE - 8, colour))
-        room = int((x2 - x) / 6.2) - 1
-        if room > 3:
-            words = spoken_text(sentence.text)
-            said = words if len(words) <= room else words[: room - 1] + "…"
-            shapes.append(Shape("text", x + 3, y + 26, colour="#ffffff", text=said, size=11))
-        if span["cut"]:
-            shapes.append(Shape("line", x2, y + 2, x2, y + LANE - 4, "#d00000"))
-    changes = sorted([(s["start"], 1) for s in timeline] + [(s["end"], -1) for s in timeline])
-    talking, since = 0, 0.0
-    for moment, change in changes:
-        if talking >= 2 > talking + change and moment > since:
-            # Two or more talk.
-            box = (LEFT + since * scale, TOP - 8, LEFT + moment * scale, TOP - 4)
-            shapes.append(Shape("box", *box, "#d00000"))
-        talking += change
-        since = moment if talking == 2 and change > 0 else since
-    arousal = arousal_of(scene)
-    if arousal:
-        points = sorted(
-            (LEFT + (s["start"] + s["end"]) / 2 * scale, TOP - 16 - 52 * a)
-            for s, a in zip(timeline, arousal, strict=True)
-        )
-        shapes.append(Shape("text", 10, TOP - 36, text="arousal", size=11))
-        shapes += [Shape("line", *first, *second, INK) for first, second in pairwise(points)]
-    return shapes, height
+def _stroke(x: float, y: float, x2: float, y2: float, colour: str) -> str:
+    return f'<line x1="{x:.1f}" y1="{y:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}" stroke-width="1.5"/>'  # fmt: skip
+
+
+def _text(x: float, y: float, said: str, colour: str = INK, size: int = 11) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{colour}">{escape(said)}</text>'
 
 
 @public
 def timeline_svg(scene: Scene, timeline: Sequence[Span]) -> str:
     """The picture as SVG text."""
-    shapes, height = timeline_shapes(scene, timeline)
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif">']  # fmt: skip
-    for one in shapes:
-        if one.kind == "box":
-            parts.append(f'<rect x="{one.x:.1f}" y="{one.y:.1f}" width="{one.x2 - one.x:.1f}" height="{one.y2 - one.y:.1f}" fill="{one.colour}" fill-opacity="0.92"/>')  # fmt: skip
-        elif one.kind == "line":
-            parts.append(f'<line x1="{one.x:.1f}" y1="{one.y:.1f}" x2="{one.x2:.1f}" y2="{one.y2:.1f}" stroke="{one.colour}" stroke-width="1.5"/>')  # fmt: skip
-        else:
-            parts.append(f'<text x="{one.x:.1f}" y="{one.y:.1f}" font-size="{one.size}" fill="{one.colour}">{escape(one.text)}</text>')  # fmt: skip
+    speakers = [one.id for one in scene.overall.speakers]
+    length = max((span["end"] for span in timeline), default=0.0) or 1.0
+    scale = (WIDTH - LEFT - 20) / length
+    bottom = TOP + LANE * len(speakers)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {bottom + 34}" font-family="sans-serif">',
+        _box(0, 0, WIDTH, bottom + 34, PALE),
+    ]  # fmt: skip
+    steps = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
+    step = next((one for one in steps if length / one <= 14), 10**6)
+    for second in range(0, int(length) + 1, step):
+        x = LEFT + second * scale
+        parts.append(_stroke(x, TOP - 8, x, bottom, GREY))
+        parts.append(_text(x, bottom + 18, f"{second // 60}:{second % 60:02d}"))
+    lanes = {
+        name: (TOP + LANE * lane, LANES[lane % len(LANES)]) for lane, name in enumerate(speakers)
+    }
+    for name, (y, colour) in lanes.items():
+        parts.append(_text(10, y + 25, spoken_text(name)[:14], colour, 13))
+    for sentence, span in zip(scene.sentences, timeline, strict=True):
+        y, colour = lanes[sentence.speaker]
+        x, x2 = LEFT + span["start"] * scale, LEFT + span["end"] * scale
+        parts.append(_box(x, y + 6, max(x2, x + 1), y + LANE - 8, colour))
+        room = int((x2 - x) / 6.2) - 1
+        if room > 3:
+            words = spoken_text(sentence.text)
+            said = words if len(words) <= room else words[: room - 1] + "…"
+            parts.append(_text(x + 3, y + 26, said, "#ffffff"))
+        if span["cut"]:
+            parts.append(_stroke(x2, y + 2, x2, y + LANE - 4, "#d00000"))
+    parts += _together(timeline, scale)
+    if arousal := arousal_of(scene):
+        points = sorted(
+            (LEFT + (s["start"] + s["end"]) / 2 * scale, TOP - 16 - 52 * a)
+            for s, a in zip(timeline, arousal, strict=True)
+        )
+        parts.append(_text(10, TOP - 36, "arousal"))
+        parts += [_stroke(*first, *second, INK) for first, second in pairwise(points)]
     return "\n".join([*parts, "</svg>\n"])
+
+
+def _together(timeline: Sequence[Span], scale: float) -> Iterator[str]:
+    """Where two or more talk."""
+    changes = sorted([(s["start"], 1) for s in timeline] + [(s["end"], -1) for s in timeline])
+    talking, since = 0, 0.0
+    for moment, change in changes:
+        if talking >= 2 > talking + change and moment > since:
+            yield _box(LEFT + since * scale, TOP - 8, LEFT + moment * scale, TOP - 4, "#d00000")
+        talking += change
+        since = moment if talking == 2 and change > 0 else since
 
 
 @public
 def write_timeline(target: Path, scene: Scene, timeline: Sequence[Span]) -> Path:
-    """Write the picture; the name's ending says how: .svg or .png."""
-    if target.suffix.lower() not in (".svg", ".png"):
-        raise refused("target", str(target), "a file that ends in .svg or .png")
+    """Write the picture as an .svg file."""
+    if target.suffix.lower() != ".svg":
+        raise refused("target", str(target), "a file that ends in .svg")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        if target.suffix.lower() == ".svg":
-            target.write_text(timeline_svg(scene, timeline), encoding="utf-8")
-        else:
-            _write_png(target, *timeline_shapes(scene, timeline))
+        target.write_text(timeline_svg.plain(scene, timeline), encoding="utf-8")
     except OSError as error:
         raise UserError(f"{target} cannot be written: {error.strerror or error}") from None
     return target
-
-
-def _write_png(target: Path, shapes: Sequence[Shape], height: int) -> None:
-    try:
-        from PIL import Image, ImageDraw, ImageFont
-    except ImportError:
-        raise UserError("a PNG needs pillow: pip install 'burnish[images]'") from None
-    picture = Image.new("RGB", (WIDTH, height), PALE)
-    draw = ImageDraw.Draw(picture)
-    for one in shapes:
-        if one.kind == "box":
-            draw.rectangle((one.x, one.y, one.x2, one.y2), fill=one.colour)
-        elif one.kind == "line":
-            draw.line((one.x, one.y, one.x2, one.y2), fill=one.colour, width=2)
-        else:
-            font = ImageFont.load_default(one.size)
-            draw.text((one.x, one.y - one.size), one.text, fill=one.colour, font=font)
-    picture.save(target, optimize=True)

@@ -267,7 +267,9 @@ def _keys_by_share(how: HeldOutShare, entries: list[Entry], path: Path) -> set[s
     if how.share == 0:
         return set()
     if len(keys) < 2:
-        raise UserError(f"{path}: one prompt cannot be split into training and held-out; set {NO_SHARE}.")
+        raise UserError(
+            f"{path}: one prompt cannot be split into training and held-out; set {NO_SHARE}."
+        )
     chosen = {key for key in keys if is_held_out(key, how.share)}
     return (chosen or {min(keys)}) if len(chosen) < len(keys) else chosen - {max(keys)}
 

@@ -12,15 +12,15 @@ from burnish.lazy import lazy_exports
 from burnish.models import has_transformers
 
 if TYPE_CHECKING:
-    from burnish.models.audio_tokenizer.configuration_audio_tokenizer import (
-        AudioTokenizerConfig as AudioTokenizerConfig,
-    )
     from burnish.models.audio_tokenizer.generator import AudioGeneratorModel as AudioGeneratorModel
     from burnish.models.audio_tokenizer.generator import draw_flow as draw_flow
     from burnish.models.audio_tokenizer.generator import new_generator as new_generator
     from burnish.models.audio_tokenizer.generator import open_generator as open_generator
     from burnish.models.audio_tokenizer.generator import open_speech_folder as open_speech_folder
     from burnish.models.audio_tokenizer.generator import save_speech_folder as save_speech_folder
+    from burnish.models.audio_tokenizer.modeling_audio_tokenizer import (
+        AudioTokenizerConfig as AudioTokenizerConfig,
+    )
     from burnish.models.audio_tokenizer.modeling_audio_tokenizer import (
         AudioTokenizerModel as AudioTokenizerModel,
     )
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from burnish.models.audio_tokenizer.representation import (
         AudioRepresentationModel as AudioRepresentationModel,
     )
-    from burnish.models.audio_tokenizer.representation import FrozenLMBridge as FrozenLMBridge
     from burnish.models.audio_tokenizer.representation import (
         new_representation as new_representation,
     )
@@ -50,9 +49,6 @@ if TYPE_CHECKING:
     from burnish.models.audio_tokenizer.spectral import frechet_distance as frechet_distance
     from burnish.models.audio_tokenizer.spectral import (
         log_spectral_distance as log_spectral_distance,
-    )
-    from burnish.models.audio_tokenizer.spectral import (
-        multi_scale_spectral_loss as multi_scale_spectral_loss,
     )
     from burnish.models.audio_tokenizer.spectral import si_sdr as si_sdr
     from burnish.models.audio_tokenizer.spelling import spelled as spelled

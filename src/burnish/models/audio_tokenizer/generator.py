@@ -22,29 +22,29 @@ from transformers import initialization as init
 
 from burnish.arguments import as_path, as_word, refused, shown
 from burnish.boundary import Count, NonNegative, Positive, PositiveInt, Share, public, public_method
-from burnish.errors import ArgumentError, UserError
+from burnish.errors import UserError
 from burnish.models.audio_tokenizer.modeling_audio_tokenizer import (
     AudioTokenizerModel,
+    ends_padded,
     open_tokenizer,
 )
 from burnish.models.audio_tokenizer.objective import normalise_frames, patchify_latents
 from burnish.models.audio_tokenizer.representation import (
     causal_blocks,
     check_transformer,
-    init_transformer,
 )
 from burnish.models.blocks import ResidualStack, Topology, rotation
 from burnish.models.blocks.flow import FlowBlock, FlowHead, RegressionHead
 from burnish.models.folders import (
     Layers,
     Size,
+    init_transformer,
     new_own,
     not_finite,
     open_own,
     read_settings,
     save_own,
 )
-from burnish.tensors import as_mask, check_shape
 
 if TYPE_CHECKING:
     from jaxtyping import Int
@@ -187,12 +187,9 @@ class AudioGeneratorModel(PreTrainedModel):  # type: ignore[misc]
     def ids(self, text: str) -> list[int]:
         """The ids of a text; one line for a character that the alphabet lacks."""
         known = {character: place + 1 for place, character in enumerate(self.config.alphabet)}
-        strange = sorted(set(text) - set(known))
-        if strange:
-            raise ArgumentError(
-                f"text: {shown(text)} has {shown(strange[0])}, expected characters of "
-                f"{shown(self.config.alphabet)}"
-            )
+        if strange := sorted(set(text) - set(known)):
+            expected = f"characters of {shown(self.config.alphabet)}, not {shown(strange[0])}"
+            raise refused("text", text, expected)
         return [known[character] for character in text]
 
     def voice_id(self, name: str) -> int:
@@ -210,15 +207,9 @@ class AudioGeneratorModel(PreTrainedModel):  # type: ignore[misc]
 
     def _read(self, text: Tensor, voices: Tensor | None) -> tuple[Tensor, Tensor]:
         """What stands before the patches: words (B, L, H) and the start (B, 1, H), in a voice."""
-        _check_ids(text, "text", self.config.vocab_size)
         words, start = self.words(text), self.start.expand(len(text), 1, -1)
-        if (voices is None) != (self.voice is None):
-            expected = "none: the model has one voice" if self.voice is None else "a voice a row"
-            raise ArgumentError(f"voices: got {shown(voices)}, expected {expected}")
-        if voices is None or self.voice is None:
+        if self.voice is None:
             return words, start
-        check_shape(voices, "voices", (len(text),))
-        _check_ids(voices, "voices", len(self.config.voices))
         spoken_by = self.voice(voices)[:, None]
         return words + spoken_by, start + spoken_by
 
@@ -254,21 +245,18 @@ class AudioGeneratorModel(PreTrainedModel):  # type: ignore[misc]
     ) -> GeneratorLoss:
         """Of text (B, L) and its latents (B, T, D), whose frames count where `mask` (B, T) says so."""
         patches = patchify_latents(latents, self.config.patch)
-        rows, count, width = patches.shape
-        is_frame = as_mask(mask, "mask", tuple(latents.shape[:2])).to(latents.device)
-        if (is_frame[:, 1:] & ~is_frame[:, :-1]).any():
-            raise refused("mask", mask, "padding at the end of a row alone")
+        rows, count, _ = patches.shape
+        is_frame = ends_padded(mask, "mask", latents)
         is_patch = is_frame[:, : count * self.config.patch].view(rows, count, -1).all(-1)
-        check_shape(draws.fed, "draws.fed", (rows, count, width))
         fed = patches + draws.alpha[:, None, None] * draws.fed
         states = self.states(text, fed[:, :-1], voices)
-        times = len(draws.noise)
+        wide = (len(draws.noise), -1, -1)
         errors = self.head.loss(
-            patches.expand(times, -1, -1, -1),
-            states.expand(times, -1, -1, -1),
+            patches.expand(*wide, -1),
+            states.expand(*wide, -1),
             draws.noise,
             draws.tau,
-            draws.is_dropped.expand(times, -1, -1),
+            draws.is_dropped.expand(wide),
         )
         total = is_patch.sum().clamp(min=1)
         of_patches = torch.where(is_patch, errors.mean(0), 0.0).sum() / total
@@ -291,7 +279,6 @@ class AudioGeneratorModel(PreTrainedModel):  # type: ignore[misc]
         least_patches: Count = 1,
         steps: PositiveInt = 16,
         guidance: NonNegative = 1.0,
-        renormalise: bool = True,
     ) -> Tensor:
         """Latents (1, T, D) of one text (1, L), patch by patch until the model says that it has ended.
 
@@ -310,20 +297,13 @@ class AudioGeneratorModel(PreTrainedModel):  # type: ignore[misc]
             state = self._stacked(hidden, text, count, cache)[:, -1:]
             noise = torch.randn(shape, generator=generator, device=generator.device)
             made = self.head.sample(state, noise.to(state), steps, guidance)
-            if renormalise and self.config.is_normalised:
+            if self.config.is_normalised:
                 made = normalise_frames(made.view(1, frames, size)).reshape(shape)
             patches.append(made)
             hidden = self.input(made)
             if count >= least_patches and float(self.end(state)) > 0:
                 break
         return torch.cat(patches, dim=1).view(1, -1, size)
-
-
-def _check_ids(values: Tensor, what: str, count: int) -> None:
-    """Refuse ids that a table of `count` rows does not have."""
-    odd = values[(values < 0) | (values >= count)]
-    if len(odd):
-        raise refused(what, int(odd[0]), f"whole numbers from 0 to {count - 1}")
 
 
 def new_generator(
@@ -393,15 +373,15 @@ def generator_folder(place: Path) -> Path:
 
 def check_pair(where: str, tokenizer: AudioTokenizerModel, generator: AudioGeneratorModel) -> None:
     """Refuse a generator that was not made for the latents of this tokenizer."""
-    ours, theirs, fault = generator.config, tokenizer.config, ""
+    ours, theirs = generator.config, tokenizer.config
+    learned, own, fault = ours.tokenizer_fingerprint, tokenizer.fingerprint(), ""
+    if not ours.alphabet:
+        fault = "has no alphabet; make it with new_generator(alphabet=...)"
+    if learned not in ("", own):
+        fault = f"learned latents of another tokenizer ({learned}, this is {own}); name that one"
     for name in ("latent_size", "is_normalised"):
         if getattr(ours, name) != getattr(theirs, name):
             fault = f"has another {name} than the tokenizer; train it on latents of this tokenizer"
-    learned = ours.tokenizer_fingerprint
-    if not fault and learned and learned != (own := tokenizer.fingerprint()):
-        fault = f"learned latents of another tokenizer ({learned}, this is {own}); name that one"
-    if not fault and not ours.alphabet:
-        fault = "has no alphabet; make it with new_generator(alphabet=...)"
     if fault:
         raise UserError(f"{where}: the generator {fault}")
 

@@ -10,28 +10,129 @@ decoder. Convolutions over time can run in chunks: what they saw of the past, `S
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
+import transformers
+from msgspec import Meta
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoModelForAudioTokenization, PreTrainedModel
 from transformers import initialization as init
 from transformers.utils import ModelOutput
 
-from burnish.arguments import as_whole, refused
+from burnish.arguments import refused
+from burnish.boundary import (
+    SOME,
+    Count,
+    NonNegative,
+    Positive,
+    PositiveInt,
+    PositiveShare,
+    public_method,
+)
 from burnish.errors import ArgumentError
-from burnish.models.audio_tokenizer.configuration_audio_tokenizer import AudioTokenizerConfig
 from burnish.models.audio_tokenizer.objective import normalise_frames
 from burnish.models.audio_tokenizer.spectral import spectrum, waveform
-from burnish.models.folders import new_own, open_own
+from burnish.models.folders import Size, new_own, open_own, read_settings
 from burnish.seeds import digest
-from burnish.tensors import as_mask, check_finite, check_shape
+from burnish.tensors import as_mask, check_shape
 
 LARGEST_INPUT = 1e6
 """Larger samples are no sound and larger latents no output of an encoder; far beyond, squares overflow."""
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    Sounds = Annotated[
+        Float[Tensor, "B C n"] | Float[Tensor, "B n"] | Float[Tensor, " n"],
+        SOME,
+        Meta(ge=-LARGEST_INPUT, le=LARGEST_INPUT),
+    ]
+    Latents = Annotated[
+        Float[Tensor, "B T D"] | Float[Tensor, "T D"], Meta(ge=-LARGEST_INPUT, le=LARGEST_INPUT)
+    ]
+
+Taps = Annotated[list[Size], Meta(min_length=1)]
+
+
+class AudioTokenizerConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
+    """Sizes of an `AudioTokenizerModel` and its bottleneck.
+
+    `bottleneck` is plain, kl (a VAE), sigma (noise of a random strength; also "noise"), norm
+    (normalised over channels) or norm+noise (both; F3).
+
+    >>> config = AudioTokenizerConfig(sampling_rate=8000, n_fft=160, frame_hop=40, strides=[8])
+    >>> config.hop_length, config.frame_rate
+    (320, 25.0)
+    """
+
+    model_type = "burnish-audio-tokenizer"
+
+    sampling_rate: PositiveInt = 8000
+    n_fft: Size = 160
+    """Samples of a window of the spectrum."""
+    frame_hop: Size = 40
+    """Samples from one window to the next; even, and at most half of n_fft."""
+    strides: Taps = (8,)  # type: ignore[assignment]  # a default that nobody can change
+    """By how much each stage of the encoder lowers the rate of windows."""
+    hidden_size: Size = 160
+    latent_size: Size = 64
+    kernel_size: Size = 7
+    residual_dilations: Taps = (1, 1)  # type: ignore[assignment]
+    """One residual unit each, in every stage."""
+    bottleneck: Literal["plain", "kl", "sigma", "norm", "norm+noise"] = "norm+noise"
+    norm_eps: Positive = 1e-5
+    noise_gamma: NonNegative = 1.0
+    """norm+noise: the strength is uniform from 0 to this, one a sequence."""
+    sigma_std: NonNegative = 0.625
+    """sigma: standard deviation of the strength, which is normal; VibeVoice's 0.5 / 0.8."""
+    features: Literal["magnitude", "complex"] = "magnitude"
+    """What the encoder reads of a window: logarithms of magnitudes, or the compressed complex spectrum."""
+    compression: PositiveShare = 0.3
+    """Power that magnitudes of complex spectra are raised to, before the encoder and behind the decoder."""
+    causal: bool = True
+    """Convolutions look at the past alone: audio can be encoded and decoded in chunks."""
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        if str(self.bottleneck) == "noise":
+            self.bottleneck = "sigma"
+        read_settings(self)
+        if self.frame_hop % 2 or self.n_fft % 2 or self.n_fft < 2 * self.frame_hop:
+            raise ArgumentError(
+                f"n_fft: got {self.n_fft} with frame_hop {self.frame_hop}, expected even numbers and "
+                "n_fft at least twice frame_hop"
+            )
+        super().__post_init__(**kwargs)
+
+    @property
+    def hop_length(self) -> int:
+        """Samples of one latent."""
+        return int(self.frame_hop * self.frame_stride)
+
+    @property
+    def frame_stride(self) -> int:
+        """Windows of one latent."""
+        return math.prod(self.strides)
+
+    @property
+    def frame_rate(self) -> float:
+        """Latents a second."""
+        return float(self.sampling_rate / self.hop_length)
+
+    @property
+    def edge(self) -> int:
+        """Samples that a window reaches beyond its hop, on either side: what a stream is late by."""
+        return int((self.n_fft - self.frame_hop) // 2)
+
+    @property
+    def is_normalised(self) -> bool:
+        """Whether latents are normalised over channels."""
+        return self.bottleneck in ("norm", "norm+noise")
+
 
 State = dict[nn.Module, Tensor]
 """What each convolution keeps of the chunks before; empty at the start of a stream."""
@@ -140,24 +241,15 @@ class Chain(nn.ModuleList):
 
 
 @dataclass
-class AudioTokenizerEncoderOutput(ModelOutput):  # type: ignore[misc]
-    """What `encode` gives."""
-
-    latents: Tensor | None = None
-    """(B, T, D), behind the bottleneck and without noise; 0 in padding."""
-    latent_mask: Tensor | None = None
-    """bool (B, T): False in padding."""
-
-
-@dataclass
 class AudioTokenizerOutput(ModelOutput):  # type: ignore[misc]
-    """What `forward` gives."""
+    """What `forward` gives; of `encode` latents and their mask."""
 
     audio_values: Tensor | None = None
     """Reconstruction (B, n), as long as the input."""
     latents: Tensor | None = None
-    """(B, T, D), without noise."""
+    """(B, T, D), behind the bottleneck and without noise; 0 in padding."""
     latent_mask: Tensor | None = None
+    """bool (B, T): False in padding."""
     kl: Tensor | None = None
     """Of the kl bottleneck: mean over valid frames and channels of KL to N(0, 1), in nats."""
 
@@ -283,35 +375,31 @@ class AudioTokenizerModel(PreTrainedModel):  # type: ignore[misc]
         )
         return output.to_tuple() if return_dict is False else output
 
+    @public_method
     def encode(
-        self, input_values: Tensor, padding_mask: Tensor | None = None
-    ) -> AudioTokenizerEncoderOutput:
+        self, input_values: Sounds, padding_mask: Tensor | None = None
+    ) -> AudioTokenizerOutput:
         """Latents of samples (B, n), (B, C, n) or (n,): one for each `hop_length` begun.
 
         Channels are averaged. `padding_mask` (B, n) is 1 where there is sound; padding is at the end.
         """
         samples_Bn = as_rows(input_values)
-        check_size(samples_Bn, "input_values")
         latents, _, mask_BT = self._coded(samples_Bn, _lengths(padding_mask, samples_Bn))
-        return AudioTokenizerEncoderOutput(
-            latents=latents * mask_BT[..., None], latent_mask=mask_BT
-        )
+        return AudioTokenizerOutput(latents=latents * mask_BT[..., None], latent_mask=mask_BT)
 
+    @public_method
     def decode(
-        self, latents: Tensor, num_samples: int | None = None, renormalise: bool = False
+        self,
+        latents: Annotated[Latents, SOME],
+        num_samples: Count | None = None,
+        renormalise: bool = False,
     ) -> Tensor:
         """Samples (B, T hop_length) of latents (B, T, D) or (T, D); the first `num_samples` if given.
 
         `renormalise` brings each frame back to mean 0 and standard deviation 1 where the bottleneck
         has that: for latents that a generator made.
         """
-        latents_BTD = as_latents(latents, self.config.latent_size)
-        if not latents_BTD.shape[0] or not latents_BTD.shape[1]:
-            raise refused("latents", latents, "at least one row and one frame")
-        samples = self._synthesise(self.prepared(latents_BTD, renormalise))
-        if num_samples is None:
-            return samples
-        return samples[:, : as_whole("num_samples", num_samples, low=0, high=samples.shape[1])]
+        return self._synthesise(self.prepared(latents, renormalise))[:, :num_samples]
 
     def fingerprint(self) -> str:
         """Of the weights in half precision (float16): a copy saved in that or in float32 has the same."""
@@ -320,8 +408,10 @@ class AudioTokenizerModel(PreTrainedModel):  # type: ignore[misc]
             parts += [name, weight.detach().to("cpu", torch.float16).numpy().tobytes()]
         return digest(*parts)
 
-    def prepared(self, latents_BTD: Tensor, renormalise: bool) -> Tensor:
-        """Latents as the decoder takes them."""
+    def prepared(self, latents: Tensor, renormalise: bool) -> Tensor:
+        """Latents as the decoder takes them; a batch axis is added to (T, D)."""
+        check_shape(latents, "latents", (*latents.shape[:-1], self.config.latent_size))
+        latents_BTD = latents if latents.ndim == 3 else latents[None]
         if renormalise and self.config.is_normalised:
             latents_BTD = normalise_frames(latents_BTD.float(), self.config.norm_eps)
         return latents_BTD.to(self.device, self.dtype)
@@ -373,7 +463,7 @@ class AudioTokenizerModel(PreTrainedModel):  # type: ignore[misc]
         """Latents without noise, and their log-variance where the bottleneck has one."""
         if self.config.bottleneck == "kl":
             mean_BTD, logvar_BTD = code_BTX.chunk(2, dim=-1)
-            return mean_BTD, logvar_BTD.clamp(*(-30.0, 20.0))
+            return mean_BTD, logvar_BTD.clamp(-30.0, 20.0)
         if self.config.is_normalised:
             normal_BTD = normalise_frames(code_BTX.float(), self.config.norm_eps)
             return normal_BTD.to(code_BTX.dtype), None
@@ -416,38 +506,24 @@ def open_tokenizer(folder: str | Path) -> AudioTokenizerModel:
 
 def as_rows(samples: Tensor) -> Tensor:
     """Samples as float32 (B, n); channels of (B, C, n) are averaged."""
-    is_sound = isinstance(samples, Tensor) and samples.is_floating_point() and samples.numel()
-    if not is_sound or samples.ndim not in (1, 2, 3):
-        raise refused("input_values", samples, "a floating-point tensor (B, n), not empty")
     samples = samples.float()
     if samples.ndim == 1:
         return samples[None]
     return samples if samples.ndim == 2 else samples.mean(1)
 
 
-def as_latents(latents: Tensor, size: int) -> Tensor:
-    """Finite latents (B, T, D); a batch axis is added to (T, D)."""
-    is_float = isinstance(latents, Tensor) and latents.is_floating_point()
-    if not is_float or latents.ndim not in (2, 3) or latents.shape[-1] != size:
-        raise refused("latents", latents, f"a floating-point tensor (B, T, {size})")
-    check_size(latents, "latents")
-    return latents if latents.ndim == 3 else latents[None]
-
-
-def check_size(values: Tensor, what: str) -> None:
-    """Refuse NaN, infinity, and numbers whose squares would be infinite further on."""
-    check_finite(values, what)
-    if values.numel() and (largest := float(values.detach().abs().max())) > LARGEST_INPUT:
-        raise refused(what, f"up to {largest:g}", f"numbers up to {LARGEST_INPUT:g}")
-
-
 def _lengths(mask: Tensor | None, samples_Bn: Tensor) -> Tensor:
     if mask is None:
         return torch.full((len(samples_Bn),), samples_Bn.shape[1], device=samples_Bn.device)
-    mask_Bn = as_mask(mask, "padding_mask", tuple(samples_Bn.shape)).to(samples_Bn.device)
-    if (mask_Bn[:, 1:] & ~mask_Bn[:, :-1]).any():
-        raise ArgumentError("padding_mask: has a 1 behind a 0, expected padding at the end alone")
-    return mask_Bn.sum(1)
+    return ends_padded(mask, "padding_mask", samples_Bn).sum(1)
+
+
+def ends_padded(mask: Tensor, what: str, of_BTX: Tensor) -> Tensor:
+    """A mask (B, T) of rows whose padding is at their end; any other is refused."""
+    mask_BT = as_mask(mask, what, tuple(of_BTX.shape[:2])).to(of_BTX.device)
+    if (mask_BT[:, 1:] & ~mask_BT[:, :-1]).any():
+        raise refused(what, mask, "padding at the end of a row alone")
+    return mask_BT
 
 
 AutoConfig.register(AudioTokenizerConfig.model_type, AudioTokenizerConfig, exist_ok=True)

@@ -89,52 +89,37 @@ class CodecLoss(NamedTuple):
 
 
 @public
-def multi_scale_spectral_loss(
-    estimate: Signal,
-    reference: Signal,
-    windows: Windows = WINDOWS,
-    lengths: Lengths | None = None,
-    # In float32 a smaller one is 0, and the logarithm of silence infinite.
-    eps: Annotated[float, Meta(ge=1.1754943508222875e-38, le=1e100)] = EPS,
-) -> CodecLoss:
-    """L1 of magnitudes and of their logarithms, the mean over window sizes: (B, n) or (n,) -> ().
-
-    Magnitudes are those of Hann windows with a hop of a quarter. `lengths` says how many samples of a
-    row count: the rest is padding. Parts are `magnitude` and `log_magnitude` (natural logarithm, of at
-    least `eps`).
-
-    >>> wave = torch.sin(torch.arange(1000) / 3)
-    >>> found = multi_scale_spectral_loss(0.5 * wave, wave)
-    >>> sorted(found.parts), float(multi_scale_spectral_loss(wave, wave).loss)
-    (['log_magnitude', 'magnitude'], 0.0)
-    """
-    estimate_Bn, reference_Bn, lengths_B = _pair(estimate, reference, lengths)
-    parts = reconstruction_terms(estimate_Bn, reference_Bn, lengths_B, windows, eps=eps)
-    return CodecLoss(parts["magnitude"] + parts["log_magnitude"], parts)
-
-
-@public
 def codec_loss(
     estimate: Signal,
     reference: Signal,
     sampling_rate: PositiveInt,
     lengths: Lengths | None = None,
     windows: Windows = WINDOWS,
-    mel_weight: NonNegative = 15.0,
-    wave_weight: NonNegative = 10.0,
 ) -> CodecLoss:
-    """Loss of a reconstruction: spectra of several sizes, mel bands and the waveform: (B, n) -> ().
+    """Loss of a reconstruction: spectra of several sizes, mel bands and the waveform: (B, n) or (n,) -> ().
 
-    Parts are those of `multi_scale_spectral_loss`, `mel` (L1 of the decimal logarithm of mel
-    magnitudes, the mean over windows) and `wave` (L1 of samples). Weights are DAC's.
+    `magnitude` and `log_magnitude` (natural logarithm, of at least `EPS`) are L1 distances of magnitudes of
+    Hann windows with a hop of a quarter, `mel` that of the decimal logarithm of mel magnitudes, each the
+    mean over windows; `wave` is L1 of samples. Weights are DAC's. `lengths` says how many samples of a row
+    count: the rest is padding.
 
     >>> wave = torch.sin(torch.arange(1000) / 3)
     >>> sorted(codec_loss(0.5 * wave, wave, sampling_rate=8000).parts)
     ['log_magnitude', 'magnitude', 'mel', 'wave']
     """
-    estimate_Bn, reference_Bn, lengths_B = _pair(estimate, reference, lengths)
-    parts = reconstruction_terms(estimate_Bn, reference_Bn, lengths_B, windows, rate=sampling_rate)
-    return CodecLoss(weighted(parts, mel_weight, wave_weight), parts)
+    estimate_Bn, reference_Bn = (
+        one if one.ndim == 2 else one[None] for one in (estimate, reference)
+    )
+    rows, count = estimate_Bn.shape
+    lengths_B = estimate_Bn.new_full((rows,), count) if lengths is None else lengths.expand(rows)
+    if (lengths_B > count).any():
+        raise refused("lengths", lengths, f"at most the {count} samples of a row")
+    lengths_B = lengths_B.to(estimate_Bn)
+    estimate_Bn, reference_Bn = (
+        _zeroed(one, lengths_B) for one in (estimate_Bn, reference_Bn.to(estimate_Bn))
+    )
+    parts = reconstruction_terms(estimate_Bn, reference_Bn, lengths_B, windows, sampling_rate)
+    return CodecLoss(weighted(parts, mel_weight=15.0, wave_weight=10.0), parts)
 
 
 def weighted(parts: Mapping[str, Tensor], mel_weight: float, wave_weight: float) -> Tensor:
@@ -148,28 +133,23 @@ def reconstruction_terms(
     reference_Bn: Tensor,
     lengths_B: Tensor,
     sizes: Sequence[int],
-    *,
-    rate: int | None = None,
-    eps: float = EPS,
+    rate: int,
 ) -> dict[str, Tensor]:
-    """The parts of a reconstruction's loss; values are not looked at. `mel` and `wave` with a rate."""
-    plain, logs, mels = [], [], []
+    """The parts of `codec_loss`; values are not looked at."""
+    parts: dict[str, list[Tensor]] = {"magnitude": [], "log_magnitude": [], "mel": []}
     for size in sizes:
         ours_BKF, frames_B = magnitudes(estimate_Bn, size, lengths_B)
         theirs_BKF, _ = magnitudes(reference_Bn, size, lengths_B)
-        plain.append(_counted_mean((ours_BKF - theirs_BKF).abs(), frames_B))
-        ratio_BKF = ours_BKF.clamp(min=eps).log() - theirs_BKF.clamp(min=eps).log()
-        logs.append(_counted_mean(ratio_BKF.abs(), frames_B))
-        if rate is not None:
-            filters_FM = mel_filters(rate, size, max(size // 16, 4)).to(estimate_Bn)
-            ours_BKM = (ours_BKF @ filters_FM).clamp(min=EPS).log10()
-            theirs_BKM = (theirs_BKF @ filters_FM).clamp(min=EPS).log10()
-            mels.append(_counted_mean((ours_BKM - theirs_BKM).abs(), frames_B))
-    parts = {"magnitude": torch.stack(plain).mean(), "log_magnitude": torch.stack(logs).mean()}
-    if mels:
-        parts["mel"] = torch.stack(mels).mean()
-        parts["wave"] = _counted_mean((estimate_Bn - reference_Bn).abs()[..., None], lengths_B)
-    return parts
+        parts["magnitude"].append(_counted_mean((ours_BKF - theirs_BKF).abs(), frames_B))
+        ratio_BKF = ours_BKF.clamp(min=EPS).log() - theirs_BKF.clamp(min=EPS).log()
+        parts["log_magnitude"].append(_counted_mean(ratio_BKF.abs(), frames_B))
+        filters_FM = mel_filters(rate, size, max(size // 16, 4)).to(estimate_Bn)
+        ours_BKM = (ours_BKF @ filters_FM).clamp(min=EPS).log10()
+        theirs_BKM = (theirs_BKF @ filters_FM).clamp(min=EPS).log10()
+        parts["mel"].append(_counted_mean((ours_BKM - theirs_BKM).abs(), frames_B))
+    means = {name: torch.stack(found).mean() for name, found in parts.items()}
+    apart_Bn1 = (estimate_Bn - reference_Bn).abs()[..., None]
+    return means | {"wave": _counted_mean(apart_Bn1, lengths_B)}
 
 
 def magnitudes(signal_Bn: Tensor, size: int, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
@@ -203,22 +183,6 @@ def mel_filters(rate: int, size: int, bands: int) -> Tensor:
     is_nearest_FM = nearest_FM == nearest_FM.amin(0)
     filters_FM = torch.where(triangles_FM.sum(0) > 0, triangles_FM, is_nearest_FM.double())
     return filters_FM / filters_FM.sum(0)
-
-
-def _pair(
-    estimate: Tensor, reference: Tensor, lengths: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Both signals as (B, n), 0 behind their ends, and the lengths (B,)."""
-    estimate_Bn, reference_Bn = (
-        one if one.ndim == 2 else one[None] for one in (estimate, reference)
-    )
-    rows, count = estimate_Bn.shape
-    lengths_B = estimate_Bn.new_full((rows,), count) if lengths is None else lengths.expand(rows)
-    if (lengths_B > count).any():
-        raise refused("lengths", lengths, f"at most the {count} samples of a row")
-    lengths_B = lengths_B.to(estimate_Bn)
-    reference_Bn = reference_Bn.to(estimate_Bn)
-    return _zeroed(estimate_Bn, lengths_B), _zeroed(reference_Bn, lengths_B), lengths_B
 
 
 def _zeroed(signal_Bn: Tensor, lengths_B: Tensor) -> Tensor:

@@ -6,6 +6,8 @@ memory does not grow. Latents are late by `config.edge` samples, and so are samp
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -15,37 +17,23 @@ from burnish.errors import ArgumentError
 from burnish.models.audio_tokenizer.modeling_audio_tokenizer import (
     AudioTokenizerModel,
     State,
-    as_latents,
     as_rows,
-    check_size,
 )
 from burnish.models.audio_tokenizer.spectral import overlapped
 
+if TYPE_CHECKING:
+    from burnish.models.audio_tokenizer.modeling_audio_tokenizer import Latents, Sounds
+
 
 class _Stream:
-    """What both directions share: the model, the rows, and that an end is an end."""
+    """What both directions share: the model, what its convolutions keep, and the rows."""
 
     @public_method
     def __init__(self, model: AudioTokenizerModel) -> None:
         if not model.config.causal:
             raise ArgumentError("model: its convolutions look ahead, expected causal = true")
         self.model, self.state = model, State()
-        self.rows: int | None = None
-        self.is_finished = False
-
-    def begin(self, what: str, rows: int) -> None:
-        """Check that a chunk belongs to the stream."""
-        if self.is_finished or self.rows not in (None, rows):
-            now = "finished" if self.is_finished else f"one of {self.rows} rows"
-            raise ArgumentError(f"{what}: got {rows} rows, and the stream is {now}; make a new one")
-        self.rows = rows
-
-    def end(self, what: str) -> int:
-        """The rows of the stream, which takes no more."""
-        if self.is_finished or self.rows is None:
-            raise ArgumentError(f"{what}: the stream is finished or got nothing, expected a chunk")
-        self.is_finished = True
-        return self.rows
+        self.rows = 0
 
 
 class StreamingEncoder(_Stream):
@@ -64,21 +52,21 @@ class StreamingEncoder(_Stream):
         self.buffer: Tensor | None = None
         self.received = 0
 
+    @public_method
     @torch.no_grad()
-    def push(self, samples: Tensor) -> Tensor:
+    def push(self, samples: Sounds) -> Tensor:
         """The latents (B, t, D) that samples (B, n) or (n,) complete."""
         samples_Bn = as_rows(samples)
-        check_size(samples_Bn, "input_values")
-        self.begin("input_values", len(samples_Bn))
+        self.rows = len(samples_Bn)
         self.received += samples_Bn.shape[1]
         return self._take(samples_Bn.to(self.model.device))
 
     @torch.no_grad()
     def finish(self) -> Tensor:
         """The latents of what is left, (B, t, D)."""
-        config, rows = self.model.config, self.end("input_values")
+        config = self.model.config
         missing = -self.received % config.hop_length
-        return self._take(torch.zeros(rows, missing + config.edge, device=self.model.device))
+        return self._take(torch.zeros(self.rows, missing + config.edge, device=self.model.device))
 
     def _take(self, samples_Bn: Tensor) -> Tensor:
         config = self.model.config
@@ -114,14 +102,14 @@ class StreamingDecoder(_Stream):
         self.skip = model.config.edge
         """Samples before the first hop that are still to be dropped."""
 
+    @public_method
     @torch.no_grad()
-    def push(self, latents: Tensor) -> Tensor:
+    def push(self, latents: Latents) -> Tensor:
         """The samples (B, n) that latents (B, t, D) or (t, D) complete."""
-        latents_BTD = as_latents(latents, self.model.config.latent_size)
-        self.begin("latents", len(latents_BTD))
+        latents_BTD = self.model.prepared(latents, self.renormalise)
+        self.rows = len(latents_BTD)
         if not latents_BTD.shape[1]:
             return torch.zeros(len(latents_BTD), 0, device=self.model.device)
-        latents_BTD = self.model.prepared(latents_BTD, self.renormalise)
         frames_BKF = self.model.decoded(latents_BTD, self.state)
         config = self.model.config
         signal, weight = overlapped(frames_BKF, config.n_fft, config.frame_hop)
@@ -138,8 +126,7 @@ class StreamingDecoder(_Stream):
     @torch.no_grad()
     def finish(self) -> Tensor:
         """The samples that are left, (B, n)."""
-        rows = self.end("latents")
         if self.signal is None or self.weight is None:
-            return torch.zeros(rows, 0, device=self.model.device)
+            return torch.zeros(self.rows, 0, device=self.model.device)
         left = slice(self.skip, self.model.config.edge)
         return self.signal[:, left] / self.weight[:, left]

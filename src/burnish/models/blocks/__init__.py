@@ -6,7 +6,6 @@ from burnish.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from burnish.models.blocks.layers import Attention as Attention
-    from burnish.models.blocks.layers import GeluMLP as GeluMLP
     from burnish.models.blocks.layers import LayerNorm as LayerNorm
     from burnish.models.blocks.layers import OutputLinear as OutputLinear
     from burnish.models.blocks.layers import RMSNorm as RMSNorm

@@ -19,9 +19,8 @@ import torch.nn.functional as F
 from msgspec import Meta
 from torch import Tensor, nn
 
-from burnish.arguments import refused, shown
+from burnish.arguments import refused
 from burnish.boundary import Number, PositiveInt, public
-from burnish.errors import ArgumentError
 from burnish.models.blocks.layers import SwiGLU, rms_norm
 from burnish.tensors import check_finite, check_shape
 
@@ -88,8 +87,7 @@ def euler_sample(
     x = noise.clone()
     for step in range(steps):
         moved = velocity(x, step / steps)
-        if not isinstance(moved, Tensor) or moved.shape != x.shape:
-            raise ArgumentError(f"velocity: gave {shown(moved)}, expected shape {tuple(x.shape)}")
+        check_shape(moved, "velocity: what it gave", tuple(x.shape))
         x = x + moved.to(x.dtype) / steps
     check_finite(x, "velocity: the sample")
     return x
@@ -108,9 +106,9 @@ def over_last_axes(values: Tensor, what: str, of: Tensor) -> Tensor:
 class FlowBlock(nn.Module):
     """x + gate * SwiGLU((1 + scale) * norm(x) + shift)."""
 
-    def __init__(self, hidden: int, ratio: int) -> None:
+    def __init__(self, hidden: int) -> None:
         super().__init__()
-        self.mlp = SwiGLU(hidden, ratio * hidden)
+        self.mlp = SwiGLU(hidden, 3 * hidden)
         self.modulation = nn.Linear(hidden, 3 * hidden)
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
@@ -127,9 +125,7 @@ class FlowHead(nn.Module):
     [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
     """
 
-    def __init__(
-        self, size: int, condition_size: int, hidden: int = 256, layers: int = 4, ratio: int = 3
-    ) -> None:
+    def __init__(self, size: int, condition_size: int, hidden: int, layers: int) -> None:
         super().__init__()
         self.size, self.hidden = size, hidden
         self.input = nn.Linear(size, hidden)
@@ -137,7 +133,7 @@ class FlowHead(nn.Module):
         self.condition = nn.Linear(condition_size, hidden)
         self.nothing = nn.Parameter(torch.zeros(condition_size))
         """What stands for a condition that was dropped."""
-        blocks = [FlowBlock(hidden, ratio) for _ in range(layers)]
+        blocks = [FlowBlock(hidden) for _ in range(layers)]
         self.blocks = nn.ModuleList(blocks)
         self.modulation = nn.Linear(hidden, 2 * hidden)
         self.output = nn.Linear(hidden, size)
@@ -199,9 +195,8 @@ class FlowHead(nn.Module):
 class RegressionHead(nn.Module):
     """The same place filled by regression: the mean of what may follow, drawn from nothing."""
 
-    def __init__(self, size: int, condition_size: int, hidden: int = 256, layers: int = 4) -> None:
+    def __init__(self, size: int, condition_size: int, hidden: int, layers: int) -> None:
         super().__init__()
-        self.size = size
         inner = [part for _ in range(layers) for part in (nn.Linear(hidden, hidden), nn.SiLU())]
         self.network = nn.Sequential(
             nn.Linear(condition_size, hidden), nn.SiLU(), *inner, nn.Linear(hidden, size)

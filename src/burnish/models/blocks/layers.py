@@ -44,7 +44,7 @@ NORMS = {"rms": rms_norm, "layer": layer_norm}
 class RMSNorm(nn.Module):
     """Root-mean-square norm over the last axis."""
 
-    def __init__(self, size: int, eps: float = 1e-5) -> None:
+    def __init__(self, size: int, eps: float) -> None:
         super().__init__()
         self.eps = eps
         self.weight = nn.Parameter(torch.ones(size))
@@ -54,13 +54,13 @@ class RMSNorm(nn.Module):
 
 
 class LayerNorm(nn.Module):
-    """Layer norm over the last axis, with a bias unless it has no weight either."""
+    """Layer norm over the last axis."""
 
-    def __init__(self, size: int, eps: float = 1e-6, *, affine: bool = True) -> None:
+    def __init__(self, size: int, eps: float) -> None:
         super().__init__()
         self.eps = eps
-        self.weight = nn.Parameter(torch.ones(size)) if affine else None
-        self.bias = nn.Parameter(torch.zeros(size)) if affine else None
+        self.weight = nn.Parameter(torch.ones(size))
+        self.bias = nn.Parameter(torch.zeros(size))
 
     def forward(self, x: Tensor) -> Tensor:
         return layer_norm(x, self.weight, self.bias, self.eps)
@@ -176,25 +176,12 @@ class Attention(nn.Module):
 class SwiGLU(nn.Module):
     """down(silu(gate(z)) * up(z))."""
 
-    def __init__(self, size: int, inner: int, *, bias: bool = False) -> None:
+    def __init__(self, size: int, inner: int) -> None:
         super().__init__()
-        self.gate_proj = nn.Linear(size, inner, bias=bias)
-        self.up_proj = nn.Linear(size, inner, bias=bias)
-        self.down_proj = OutputLinear(inner, size, bias=bias)
+        self.gate_proj = nn.Linear(size, inner, bias=False)
+        self.up_proj = nn.Linear(size, inner, bias=False)
+        self.down_proj = OutputLinear(inner, size, bias=False)
 
     def forward(self, z: Tensor, **_: Any) -> Tensor:
         out: Tensor = self.down_proj(F.silu(self.gate_proj(z)) * self.up_proj(z))
-        return out
-
-
-class GeluMLP(nn.Module):
-    """fc2(gelu(fc1(z))), as vision transformers have it."""
-
-    def __init__(self, size: int, inner: int) -> None:
-        super().__init__()
-        self.fc1 = nn.Linear(size, inner)
-        self.fc2 = OutputLinear(inner, size)
-
-    def forward(self, z: Tensor, **_: Any) -> Tensor:
-        out: Tensor = self.fc2(F.gelu(self.fc1(z)))
         return out

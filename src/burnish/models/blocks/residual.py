@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from burnish.errors import ArgumentError
 from burnish.models.blocks.layers import LayerNorm, RMSNorm
 from burnish.models.blocks.topology import (
     Norms,
@@ -37,14 +36,10 @@ class SublayerNorms(nn.Module):
         self.in_norm: nn.Module | None = None
         self.out_norm: nn.Module | None = None
         self.x_scale = nn.Parameter(torch.ones(size)) if "x_scale" in names else None
-        last = next((n for n in ("in_norm", "y_norm", "x_norm") if n in names), "")
+        kind = RMSNorm if topology.norm == "rms" else LayerNorm
         for name in names:
             if name != "x_scale":
-                affine = topology.affine_input or name != last
-                made: nn.Module = RMSNorm(size, topology.eps)
-                if topology.norm == "layer":
-                    made = LayerNorm(size, topology.eps, affine=affine)
-                setattr(self, name, made)
+                setattr(self, name, kind(size, topology.eps))
 
     def as_modules(self) -> Norms:
         """For `read_streams`."""
@@ -67,13 +62,12 @@ class ResidualBlock(nn.Module):
         size: int,
         topology: Topology,
         index: int,
-        drop_path: float = 0.0,
     ) -> None:
         super().__init__()
         self.self_attn, self.mlp = first, second
         self.self_attn_norms = SublayerNorms(topology.norms_of(2 * index), size, topology)
         self.mlp_norms = SublayerNorms(topology.norms_of(2 * index + 1), size, topology)
-        self.topology, self.index, self.drop_path = topology, index, drop_path
+        self.topology, self.index = topology, index
 
     def forward(
         self, x: Tensor | None, y: Tensor | None, dtype: torch.dtype, context: dict[str, Any]
@@ -86,11 +80,6 @@ class ResidualBlock(nn.Module):
             modules = norms.as_modules()
             streams, fused = read_streams(streams, modules, add_norm)
             update = sublayer(fused.to(dtype), **context)
-            if self.drop_path and self.training:
-                # The whole update of a row or none of it, for both streams alike.
-                shape, kept = (len(update), *[1] * (update.dim() - 1)), 1 - self.drop_path
-                drawn = torch.empty(shape, device=update.device).bernoulli_(kept)
-                update = update * drawn.to(update.dtype).div_(kept)
             if modules.out_norm is not None:
                 update = modules.out_norm(update)
             updates.append(update)
@@ -130,18 +119,9 @@ class ResidualStack(Layers):
         blocks: Sequence[tuple[nn.Module, nn.Module]],
         size: int,
         topology: Topology,
-        *,
-        drop_path: float = 0.0,
     ) -> None:
-        """`drop_path` is that of the last block; it rises to it from 0."""
-        if not blocks:
-            raise ArgumentError("blocks: got none, expected at least one pair of sublayers")
-        step = drop_path / max(len(blocks) - 1, 1)
         super().__init__(
-            [
-                ResidualBlock(*pair, size, topology, index, step * index)
-                for index, pair in enumerate(blocks)
-            ],
+            [ResidualBlock(*pair, size, topology, index) for index, pair in enumerate(blocks)],
             SublayerNorms(topology.final_norms, size, topology),
         )
         self.topology = topology

@@ -29,9 +29,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from burnish.arguments import as_word
+from burnish.arguments import as_word, refused
 from burnish.boundary import Positive, check_fields
-from burnish.errors import ArgumentError
 from burnish.tensors import torch
 
 if TYPE_CHECKING:  # a config is read without torch
@@ -84,15 +83,11 @@ class Topology:
     eps: Positive = 1e-5
     residual_in_fp32: bool = False
     """Keep the streams in float32 where the rest is half precision."""
-    affine_input: bool = True
-    """Whether the norm right before a sublayer has a weight; not where something modulates it."""
 
     def __post_init__(self) -> None:
         check_fields(self)
         kind = as_word("norm_topology", ALIASES.get(self.kind, self.kind), TOPOLOGIES)
         object.__setattr__(self, "kind", kind)
-        if not self.affine_input and self.norm != "layer":
-            raise ArgumentError("affine_input: got False, expected True for norm 'rms'")
         two = self.has_x and self.has_y
         if self.normalized_input is None:
             object.__setattr__(self, "normalized_input", two)
@@ -103,10 +98,10 @@ class Topology:
             ("depth_scale", self.depth_scale != "none" and not self.has_x),
         ):
             if is_odd:
-                raise ArgumentError(
-                    f"{name}: got {getattr(self, name)!r} for norm_topology '{self.kind}', which has not "
-                    "the streams for it; leave it out, or take a siamese topology"
+                expected = (
+                    f"none for '{self.kind}', which has not the streams; or a siamese topology"
                 )
+                raise refused(name, getattr(self, name), expected)
 
     @property
     def has_x(self) -> bool:

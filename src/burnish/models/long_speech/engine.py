@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from burnish.arguments import refused
+from burnish.arguments import same_length
 from burnish.boundary import Positive, PositiveInt, public, public_method
 from burnish.models.long_speech.scene import Scene, Speaker
 from burnish.seeds import derive
@@ -118,8 +118,7 @@ class SpeechEngine(Protocol):
 
 def check_manners(manners: Sequence[Manner], scene: Scene) -> Sequence[Manner]:
     """A manner for each sentence of a scene."""
-    if len(manners) != len(scene.sentences):
-        raise refused("manners", f"{len(manners)}", f"one for each of {len(scene.sentences)}")
+    same_length("manners", manners, len(scene.sentences), "sentences")
     return manners
 
 

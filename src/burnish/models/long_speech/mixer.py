@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
 
-from burnish.arguments import refused
+from burnish.arguments import refused, same_length
 from burnish.boundary import (
     SOME,
     Count,
@@ -108,11 +108,10 @@ def room_impulse(
     reverb_s: NonNegative,
     sample_rate: PositiveInt,
     seed: Seed,
-    wet_db: Number = -6.0,
 ) -> Tensor:
     """What a room makes of a click: the click, and a noise that is 60 dB down after `reverb_s`.
 
-    The first sample is 1; the energy of the rest is `wet_db` beside it. Float64, (samples,).
+    The first sample is 1; the energy of the rest is 6 dB less. Float64, (samples,).
 
     >>> impulse = room_impulse(0.2, 8000, seed=1)
     >>> len(impulse), impulse[0].item(), round(impulse[1:].square().sum().item(), 4)
@@ -124,14 +123,14 @@ def room_impulse(
     tail_T *= 10 ** (-3 * torch.arange(1, count + 1, dtype=torch.float64) / max(count, 1))
     energy = tail_T.square().sum().item()
     if energy > 0:
-        tail_T *= math.sqrt(10 ** (wet_db / 10) / energy)
+        tail_T *= math.sqrt(10 ** (-6.0 / 10) / energy)
     return torch.cat([torch.ones(1, dtype=torch.float64), tail_T])
 
 
 def convolve(samples: Tensor, impulse: Tensor) -> Tensor:
     """Samples in a room: (n,), (m,) -> (n + m - 1,), by FFT."""
     if len(impulse) == 1 or not len(samples):
-        return samples * impulse[0] if len(samples) else samples
+        return samples * impulse[0]
     length = len(samples) + len(impulse) - 1
     size = 1 << (length - 1).bit_length()
     spectrum = torch.fft.rfft(samples, size) * torch.fft.rfft(impulse, size)
@@ -363,9 +362,7 @@ class Mix:
         size = self.sample_rate
         first, drawn = start // size, [torch.zeros(0, dtype=torch.float64)]
         for block in range(first, -(-stop // size)):
-            what = f"background: block {block}"
-            drawn.append(as_finite(self.background(self.seed, block, size), what))
-            check_shape(drawn[-1], what, (size,))
+            drawn.append(self.background(self.seed, block, size))
         return torch.cat(drawn)[start - first * size : stop - first * size]
 
 
@@ -403,8 +400,7 @@ def place_sentences(scene: Scene, durations: Sequence[NonNegative]) -> list[Span
     >>> [span["start"] for span in place_sentences(scene, [1.0, 0.5])]
     [0.25, 1.5]
     """
-    if len(durations) != len(scene.sentences):
-        raise refused("durations", durations, "one for each sentence")
+    same_length("durations", durations, len(scene.sentences), "sentences")
     rows: list[Any] = []
     before = 0
     for place, sentence in enumerate(scene.sentences):

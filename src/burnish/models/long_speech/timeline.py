@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, NotRequired, TypedDict
 
 from msgspec import Meta
 
-from burnish.arguments import refused
+from burnish.arguments import refused, same_length
 from burnish.boundary import Count, NonNegative, Number, PositiveInt, Settings, Share, public
-from burnish.errors import ArgumentError
 from burnish.tensors import torch
 
 if TYPE_CHECKING:
@@ -233,8 +232,7 @@ def dimension_dropout(
     >>> dimension_dropout(["tone", "pace", "intent"], [0.1, 0.2, 0.9], 0.3, ["pace"])
     ['tone']
     """
-    if len(u) != len(dims):
-        raise ArgumentError(f"u: got {len(u)}, expected one for each of the {len(dims)} dims")
+    same_length("u", u, len(dims), "dims")
     pairs = zip(dims, u, strict=True)
     return [name for name, draw in pairs if draw < p and name not in protected]
 
@@ -279,8 +277,7 @@ def arc_score(requested: Sequence[Number], measured: Sequence[Number]) -> float 
     >>> arc_score([0.1, 0.5, 0.9], [60.0, 64.0, 71.0])
     1.0
     """
-    if len(measured) != len(requested):
-        raise refused("measured", measured, f"{len(requested)} as requested")
+    same_length("measured", measured, len(requested), "requested")
     if len(set(requested)) < 2 or len(set(measured)) < 2:
         return None
     middle = (len(requested) - 1) / 2

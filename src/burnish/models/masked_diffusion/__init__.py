@@ -35,6 +35,6 @@ if TYPE_CHECKING:
     from burnish.models.masked_diffusion.samplers import UniformRates as UniformRates
     from burnish.models.masked_diffusion.samplers import build_noise as build_noise
     from burnish.models.masked_diffusion.samplers import evaluation_uniforms as evaluation_uniforms
-    from burnish.models.masked_diffusion.samplers import probe_losses as probe_losses
+    from burnish.models.masked_diffusion.samplers import probe_table as probe_table
 
 __getattr__, __dir__ = lazy_exports(__name__)

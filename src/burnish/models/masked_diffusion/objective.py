@@ -14,7 +14,7 @@ import keyword
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple, NotRequired, TypedDict
 
 from msgspec import Meta
 
@@ -24,7 +24,6 @@ from burnish.boundary import (
     Count,
     Fraction,
     PositiveInt,
-    PositiveShare,
     Settings,
     Share,
     public,
@@ -224,13 +223,8 @@ class MirrorMasks(Settings, frozen=True):
     """Count a token that both masks cover once: with chances above 1/2 every token then has the
     same weight. The expected loss is the same."""
 
-    @property
-    def fields(self) -> int:
-        return 1
-
-    @property
-    def forwards(self) -> int:
-        return 2
+    fields: ClassVar[int] = 1
+    forwards: ClassVar[int] = 2
 
     def passes(self, u_FBL: Tensor, chance_BX: Tensor, eligible_BL: Tensor) -> list[MaskPass]:
         p_BX = _by_token(chance_BX)
@@ -332,34 +326,28 @@ class Rows(NamedTuple):
 class Record(TypedDict):
     """Token ids, and how many of them are the prompt."""
 
-    input_ids: NotRequired[Sequence[Count]]
-    ids: NotRequired[Sequence[Count]]
+    input_ids: Sequence[Count]
     prompt_length: NotRequired[Count]
-    prompt_len: NotRequired[Count]
 
 
 @public
-def collate(rows: Sequence[Record], max_length: PositiveInt = 4096, pad_id: Count = 0) -> Rows:
+def collate(rows: Sequence[Record]) -> Rows:
     """Rows `{"input_ids": [...], "prompt_length": n}` as one batch; rows without an answer are dropped.
 
-    `ids` and `prompt_len` are read too; without a prompt length all is answer.
+    Without a prompt length all is answer.
 
-    >>> collate([{"input_ids": [5, 6, 7], "prompt_length": 2}, {"ids": [5]}]).eligible_XL.tolist()
+    >>> rows = [{"input_ids": [5, 6, 7], "prompt_length": 2}, {"input_ids": [5]}]
+    >>> collate(rows).eligible_XL.tolist()
     [[False, False, True], [True, False, False]]
     """
-    kept: list[tuple[list[int], int]] = []
-    for row in rows:
-        prompt = row.get("prompt_length", row.get("prompt_len", 0))
-        tokens = list(row.get("input_ids", row.get("ids", ())))[:max_length]
-        if len(tokens) > prompt:
-            kept.append((tokens, prompt))
+    sizes = [(len(row["input_ids"]), row.get("prompt_length", 0)) for row in rows]
+    kept = [place for place, (size, prompt) in enumerate(sizes) if size > prompt]
     if not kept:
-        raise ArgumentError(f"rows: none of {len(rows)} has an answer within {max_length} tokens")
-    length = max(len(tokens) for tokens, _ in kept)
-    ids_XL = torch.tensor([tokens + [pad_id] * (length - len(tokens)) for tokens, _ in kept])
-    sizes_X = torch.tensor([len(tokens) for tokens, _ in kept])
-    prompt_X = torch.tensor([prompt for _, prompt in kept])
-    place_L = torch.arange(length)
+        raise ArgumentError(f"rows: none of {len(rows)} has an answer")
+    tokens = [torch.tensor(list(rows[place]["input_ids"])) for place in kept]
+    ids_XL = torch.nn.utils.rnn.pad_sequence(tokens, batch_first=True)
+    sizes_X, prompt_X = torch.tensor([sizes[place] for place in kept]).T
+    place_L = torch.arange(ids_XL.shape[1])
     real_XL = place_L < sizes_X[:, None]
     eligible_XL = real_XL & (place_L >= prompt_X[:, None])
     return Rows(ids_XL, eligible_XL, real_XL, len(rows) - len(kept))
@@ -398,12 +386,12 @@ def syntax_eligible(tokens: Sequence[str], format: Format) -> list[bool]:
 
 @public
 def template_tokens(
-    answers: Annotated[Sequence[Sequence[Count]], Meta(min_length=1)], share: PositiveShare = 0.95
+    answers: Annotated[Sequence[Sequence[Count]], Meta(min_length=1)],
 ) -> list[int]:
-    """Ids that at least this share of the answers have: their fixed template, such as `####`.
+    """Ids that at least 95 % of the answers have: their fixed template, such as `####`.
 
     >>> template_tokens([[5, 9, 7], [6, 9, 8], [9, 4]])
     [9]
     """
     found = Counter(one for row in answers for one in set(row))
-    return sorted(one for one, count in found.items() if count >= share * len(answers))
+    return sorted(one for one, count in found.items() if count >= 0.95 * len(answers))

@@ -19,15 +19,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from msgspec import Meta
 
-from burnish.arguments import refused
-from burnish.boundary import SOME, Count, Draws, Fraction, PositiveInt, Seed, Share, public
+from burnish.boundary import SOME, Count, Draws, PositiveInt, Seed, public
 from burnish.errors import ArgumentError
 from burnish.models.masked_diffusion.objective import (
-    EPS,
     MirrorMasks,
-    Record,
     Rows,
-    collate,
     mask_chance,
     nonempty_mask_fields,
     row_losses,
@@ -48,6 +44,8 @@ if TYPE_CHECKING:
 
 MASK_KINDS = {"one mask": 1, "two independent masks": 2, "MIRROR": 2}
 """Forward passes a row."""
+COORDINATES = 4096
+"""Of the gradient; the trace is scaled to all."""
 
 
 class VarianceParts(NamedTuple):
@@ -64,32 +62,23 @@ class VarianceParts(NamedTuple):
 
 @public
 def decompose_variance(
-    losses: Annotated[Float64[Tensor, "X T K"], SOME], *, corrected: bool = False
+    losses: Annotated[Float64[Tensor, "X T K"], SOME],
 ) -> VarianceParts:
     """Variance of a table of losses by mask, rate and data: [x0, t, pattern] -> four numbers.
 
     `Var(l) = E Var(l | x0, t) + E Var(g | x0) + Var E(g | x0)`, `g(x0, t)` being the mean over masks
     (arXiv 2511.18159): population variances, whose sum is that of the whole table exactly. A mean over K masks
-    is noisy, so B is too large by `A/K (1 - 1/T)` and C by `A/(K T)`, while A is too small by A/K.
-    `corrected` takes these out, and n - 1 in the place of n over rows: unbiased for one fixed grid of
-    rates with independent masks. A corrected part may be below 0 by chance.
+    is noisy, so B is too large by `A/K (1 - 1/T)` and C by `A/(K T)`, while A is too small by A/K;
+    `variance_report` takes that out.
 
     >>> [part.item() for part in decompose_variance([[[0.0, 2.0], [4.0, 6.0]]])]
     [1.0, 4.0, 0.0, 5.0]
     """
     mean_XT = losses.mean(2)
-    if not corrected:
-        A = losses.var(2, correction=0).mean()
-        B = mean_XT.var(1, correction=0).mean()
-        C = mean_XT.mean(1).var(correction=0)
-        return VarianceParts(A, B, C, losses.var(correction=0))
-    rows, rates, masks = losses.shape
-    if rows < 2 or masks < 2:
-        raise refused("losses", losses, "at least 2 rows and 2 patterns for corrected=True")
-    A = losses.var(2).mean()
-    B = mean_XT.var(1, correction=0).mean() - A / masks * (1 - 1 / rates)
-    C = mean_XT.mean(1).var() - A / (masks * rates)
-    return VarianceParts(A, B, C, A + B + C)
+    A = losses.var(2, correction=0).mean()
+    B = mean_XT.var(1, correction=0).mean()
+    C = mean_XT.mean(1).var(correction=0)
+    return VarianceParts(A, B, C, losses.var(correction=0))
 
 
 @dataclass(frozen=True)
@@ -171,17 +160,14 @@ class VarianceReport:
 @public
 def variance_report(
     model: Callable[..., Any],
-    rows: Rows | Sequence[Record],
+    rows: Rows,
     mask_id: Count,
     *,
     parameters: Sequence[Tensor] = (),
     rates: PositiveInt = 20,
     masks: Annotated[int, Meta(ge=2, le=1_000_000)] = 8,
     strata: Draws = 8,
-    mix_uniform: Share = MIX_UNIFORM,
-    coordinates: PositiveInt = 4096,
     seed: Seed = 0,
-    eps: Fraction = EPS,
     device: str = "cpu",
     with_prompts: bool = False,
     on_row: Callable[[int, int], None] | None = None,
@@ -189,27 +175,24 @@ def variance_report(
     """Variance of a masked diffusion loss by source, and under each sampler.
 
     `model(input_ids, attention_mask)` gives logits (B, L, V), or an object that has them as `.logits`.
-    `parameters` are the few tensors whose gradient is measured, at most `coordinates` numbers of them
+    `parameters` are the few tensors whose gradient is measured, at most `COORDINATES` numbers of them
     picked at random; the trace is scaled to all. `masks` is the number of pairs at each rate, `strata`
     those of StraTS: a training step has `stratum_counts(rows).count`. `with_prompts` calls
     `model(input_ids, attention_mask, prompt_lengths)`, for a model whose prompts see themselves alone. It
     takes `rows * rates * masks * 2` forward passes of a row; `on_row(done, of)` is told after each row.
     """
-    table = rows if isinstance(rows, Rows) else collate.plain(rows)
-    if len(table.ids_XL) < 2:
+    if len(rows.ids_XL) < 2:
         raise ArgumentError("rows: got 1 with an answer, expected at least 2 to tell data noise")
-    if not all(one.requires_grad for one in parameters):
-        raise ArgumentError("parameters: expected tensors that require a gradient")
     generator, grid = torch.Generator().manual_seed(seed), rate_cells(rates)
     size = sum(one.numel() for one in parameters)
     index_N = torch.arange(size)
-    if size > coordinates:
-        index_N = torch.randperm(size, generator=generator)[:coordinates].sort().values
-    picked = _Picked(list(parameters), index_N, size / max(1, len(index_N)))
+    if size > COORDINATES:
+        index_N = torch.randperm(size, generator=generator)[:COORDINATES].sort().values
+    scale = (size / max(1, len(index_N))) ** 0.5
 
     def measured(row: Rows, t: Tensor) -> list[_Moments]:
         """Of the loss, and of the gradient where it is measured, at one rate of one row."""
-        p = mask_chance(t, eps).item()
+        p = mask_chance(t).item()
         ids_BL = row.ids_XL.expand(2 * masks, -1)
         eligible_KL = row.eligible_XL.expand(masks, -1)
         chance_K = torch.full((masks,), p, dtype=torch.float64, device=ids_BL.device)
@@ -228,44 +211,34 @@ def variance_report(
             raise ArgumentError(f"model: gave a loss of {loss_B.max().item():g} at t = {t:g}")
         vectors = [loss_B.detach().double().cpu()[:, None]]
         if parameters:
-            vectors.append(_gradients(loss_B, picked))
+            vectors.append(scale * _gradients(loss_B, parameters, index_N))
         return [_moments(one, masks, chance) for one in vectors]
 
     stats = []
-    for place in range(len(table.ids_XL)):
-        ids, eligible, attention = (part[place : place + 1].to(device) for part in table[:3])
+    for place in range(len(rows.ids_XL)):
+        ids, eligible, attention = (part[place : place + 1].to(device) for part in rows[:3])
         row = Rows(ids, eligible, attention, 0)
         kinds = zip(*(measured(row, t) for t in grid.t_T), strict=True)
         stats.append([_Moments(*map(torch.stack, zip(*one, strict=True))) for one in kinds])
         if on_row:
-            on_row(place + 1, len(table.ids_XL))
+            on_row(place + 1, len(rows.ids_XL))
     by_kind = [
         _Moments(*map(torch.stack, zip(*rows_of_one, strict=True)))
         for rows_of_one in zip(*stats, strict=True)
     ]
-    return _report(by_kind, grid, masks, strata, mix_uniform, len(index_N))
+    return _report(by_kind, grid, masks, strata, len(index_N))
 
 
-class _Picked(NamedTuple):
-    """Coordinates of the gradient that are kept."""
-
-    parameters: list[Tensor]
-    index_N: Tensor
-    scale: float
-
-
-def _gradients(loss_B: Tensor, picked: _Picked) -> Tensor:
+def _gradients(loss_B: Tensor, parameters: Sequence[Tensor], index_N: Tensor) -> Tensor:
     """Gradient of each loss at the picked coordinates, (B, N)."""
     found = []
     for loss in loss_B:
-        if not loss.requires_grad:
-            raise ArgumentError("parameters: the loss does not depend on them")
         parts = torch.autograd.grad(
-            loss, picked.parameters, retain_graph=True, materialize_grads=True
+            loss, list(parameters), retain_graph=True, materialize_grads=True
         )
         flat = torch.cat([part.flatten() for part in parts])
-        found.append(flat[picked.index_N.to(flat.device)].double().cpu())
-    return torch.stack(found).mul(picked.scale**0.5)
+        found.append(flat[index_N.to(flat.device)].double().cpu())
+    return torch.stack(found)
 
 
 class _Moments(NamedTuple):
@@ -295,12 +268,11 @@ def _report(
     grid: Cells,
     masks: int,
     strata: int,
-    mix_uniform: float,
     coordinates: int,
 ) -> VarianceReport:
     second_T = kinds[0].second_3[:, :, 0].contiguous().mean(0)
     root_T = second_T.clamp(min=0).sqrt()
-    fit = fit_or_uniform(grid.t_T, root_T, mix_uniform=mix_uniform)
+    fit = fit_or_uniform(grid.t_T, root_T, mix_uniform=MIX_UNIFORM)
     # Densities of integral 1 over the cells, which all integrals here use.
     densities = {
         "uniform": torch.ones_like(grid.t_T),

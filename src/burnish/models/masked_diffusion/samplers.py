@@ -58,12 +58,10 @@ from burnish.models.masked_diffusion.rates import (
 from burnish.tensors import check_finite, check_shape, torch
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Int
     from torch import Generator, Tensor
 
     from burnish.models.masked_diffusion.rates import Grid, Known, Table
 
-    NllOf = Callable[[Tensor, Tensor, Tensor], Tensor]
     LossesOf = Callable[["Noised", Tensor], Tensor]
 
 
@@ -345,14 +343,10 @@ def build_noise(
         given = {"low": 0.1, "high": 0.9} | given
     elif rates == "uniform" and given:
         raise ArgumentError(f"options: got {', '.join(given)}, rates uniform has none")
-    try:
-        sampler = PPots(**given) if rates == "p_pots" else UniformRates(**given)
-    except TypeError as error:
-        raise ArgumentError(f"options: {error}") from None
-    is_mirror, is_once = masks != "independent", masks == "mirror_deduplicated"
+    is_once = masks == "mirror_deduplicated"
     return Noise(
-        sampler,
-        MirrorMasks(deduplicated=is_once) if is_mirror else IndependentMasks(passes),
+        PPots(**given) if rates == "p_pots" else UniformRates(**given),
+        IndependentMasks(passes) if masks == "independent" else MirrorMasks(is_once),
         strata,
         frozenset(delimiters),
         delta,
@@ -398,41 +392,6 @@ class Probe(NamedTuple):
     """[x0, t]: of a mask not to be empty."""
 
 
-@public
-def probe_losses(
-    nll_of: NllOf,
-    ids_XL: Int[Tensor, "X L"],
-    eligible_XL: Bool[Tensor, "X L"],
-    mask_id: Count,
-    generator: Generator,
-    *,
-    rates: PositiveInt = RATES,
-    masks: PositiveInt = MASKS,
-    batch: PositiveInt = 64,
-    eps: Fraction = EPS,
-) -> Probe:
-    """Losses of rows at a grid of rates, `masks` masks each; rows without an answer are left out.
-
-    `nll_of(noisy_ids_BL, ids_BL, rows_B)` gives the negative log-prob of each true token; `rows_B` are the
-    places of these rows in `ids_XL`, for a model that also takes an attention mask.
-    """
-
-    @torch.no_grad()
-    def losses_of(noised: Noised, row_N: Tensor) -> Tensor:
-        found = []
-        (one,) = noised.passes
-        for part_B in torch.split(torch.arange(len(row_N), device=row_N.device), batch):
-            ids_BL = ids_XL[row_N[part_B]]
-            nll_BL = nll_of(noised.ids_PBL[0][part_B], ids_BL, row_N[part_B])
-            check_shape(nll_BL, "what nll_of gives", tuple(ids_BL.shape))
-            chance_B, count_B = one.chance_BX[part_B].to(nll_BL), noised.count_B[part_B]
-            found.append(row_losses(nll_BL, one.mask_BL[part_B], chance_B, count_B))
-        return torch.cat(found)
-
-    rows = (ids_XL, eligible_XL, mask_id, generator)
-    return probe_table(losses_of, *rows, rates=rates, masks=masks, noise=Noise(eps=eps))
-
-
 def probe_table(
     losses_of: LossesOf,
     ids_XL: Tensor,
@@ -444,7 +403,7 @@ def probe_table(
     rates: int = RATES,
     masks: int = MASKS,
 ) -> Probe:
-    """The same where losses are computed elsewhere, over processes or within memory.
+    """Losses of rows at a grid of rates, `masks` masks each; rows without an answer are left out.
 
     `losses_of(noised, row_N)` has all masked copies at once, with the places of their rows in `ids_XL`.
     Of `noise` the delimiters and `eps` count; rates are those of the grid, one mask a pass. MIRROR's pairs

@@ -9,15 +9,15 @@ from burnish.models import has_transformers
 if TYPE_CHECKING:
     from burnish.models.norm_report import LayerWatch as LayerWatch
     from burnish.models.norm_report import drop_sensitivity as drop_sensitivity
-    from burnish.models.siamesenorm.configuration_siamesenorm import (
-        SiameseNormConfig as SiameseNormConfig,
-    )
     from burnish.models.siamesenorm.functional import StreamPair as StreamPair
     from burnish.models.siamesenorm.functional import TrunkOutput as TrunkOutput
     from burnish.models.siamesenorm.functional import siamese_block as siamese_block
     from burnish.models.siamesenorm.functional import siamese_dit_block as siamese_dit_block
     from burnish.models.siamesenorm.functional import siamese_paper as siamese_paper
     from burnish.models.siamesenorm.functional import siamese_trunk as siamese_trunk
+    from burnish.models.siamesenorm.modeling_siamesenorm import (
+        SiameseNormConfig as SiameseNormConfig,
+    )
     from burnish.models.siamesenorm.modeling_siamesenorm import (
         SiameseNormForCausalLM as SiameseNormForCausalLM,
     )

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from msgspec import Meta
 from torch import Tensor
 
-from burnish.arguments import as_list, as_word, refused
+from burnish.arguments import as_list, as_word
 from burnish.boundary import Count, Number, Positive, public
 from burnish.errors import ArgumentError
 from burnish.models.blocks.layers import NORMS
@@ -183,7 +183,7 @@ def siamese_paper(
     eps: Positive = 1e-5,
     x_gain: Number = 1.0,
     y_gain: Number = 1.0,
-    x_start: Literal["embedding", "zero", "zeros"] = "embedding",
+    x_start: Literal["embedding", "zero"] = "embedding",
     norm: NormKind = "rms",
 ) -> TrunkOutput:
     """Algorithm 1 of the paper: (..., D) -> output (..., D), streams behind each sublayer.
@@ -250,8 +250,7 @@ def _sublayer(what: str, value: Any, size: int) -> Sublayer:
 
     def checked(z: Tensor) -> Tensor:
         update = function(z)
-        if not isinstance(update, Tensor) or update.shape != z.shape:
-            raise refused(what, update, f"a tensor of shape {tuple(z.shape)} from it")
+        check_shape(update, f"{what}: what it gave", tuple(z.shape))
         return update
 
     return checked

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
+import transformers
 from torch import Tensor, nn
 from transformers import (
     AutoConfig,
@@ -32,13 +33,89 @@ from transformers.masking_utils import create_bidirectional_mask, create_causal_
 from transformers.modeling_layers import GenericForSequenceClassification
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 
-from burnish.boundary import Seed, public
+from burnish.arguments import refused
+from burnish.boundary import NonNegative, Positive, PositiveInt, Seed, public
 from burnish.errors import ArgumentError
-from burnish.models.blocks import Attention, OutputLinear, ResidualStack, SwiGLU, rotation
-from burnish.models.folders import new_own
-from burnish.models.siamesenorm.configuration_siamesenorm import SiameseNormConfig
+from burnish.models.blocks import Attention, ResidualStack, SwiGLU, rotation
+from burnish.models.blocks.layers import QkvNorm
+from burnish.models.blocks.topology import DepthScale, NormKind, Topology
+from burnish.models.folders import causal_output, init_transformer, new_own, read_settings
 
 FAMILIES = ("llama", "mistral", "qwen3")
+
+
+class SiameseNormConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
+    """Sizes and topology of a `SiameseNormForCausalLM`.
+
+    `norm_topology` is pre, post, peri, hybrid, siamese_post_pre or siamese_hybrid_pre; "siamese" is
+    siamese_post_pre. The settings that a topology has not are refused.
+
+    >>> SiameseNormConfig(norm_topology="siamese").depth_scale
+    'sqrt_2i'
+    """
+
+    model_type = "burnish-siamesenorm"
+    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]
+
+    vocab_size: PositiveInt = 260
+    hidden_size: PositiveInt = 64
+    intermediate_size: PositiveInt = 192
+    num_hidden_layers: PositiveInt = 4
+    num_attention_heads: PositiveInt = 4
+    num_key_value_heads: PositiveInt | None = None
+    head_dim: PositiveInt | None = None
+    hidden_act: Literal["silu"] = "silu"
+    max_position_embeddings: PositiveInt = 1024
+    rope_theta: Positive = 10000.0
+    norm_topology: str = "siamese_post_pre"
+    normalized_input: bool | None = None
+    depth_scale: DepthScale | None = None
+    residual_in_fp32: bool = False
+    norm_type: NormKind = "rms"
+    norm_eps: Positive = 1e-5
+    qkv_norm: QkvNorm | None = None
+    """Norms of heads before they are rotated: none, qk or qkv; None takes what the topology needs."""
+    is_causal: bool = True
+    initializer_range: NonNegative | None = None
+    """Standard deviation of the first weights; None: 1 / sqrt(2.5 hidden_size)."""
+    tie_word_embeddings: bool = True
+    use_cache: bool = True
+    bos_token_id: int | None = None
+    eos_token_id: int | list[int] | None = None
+    pad_token_id: int | None = None
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        read_settings(self)
+        self.num_key_value_heads = self.num_key_value_heads or self.num_attention_heads
+        self.head_dim = self.head_dim or self.hidden_size // self.num_attention_heads
+        topology = self.topology
+        self.norm_topology = topology.kind
+        self.normalized_input = topology.normalized_input
+        self.depth_scale = topology.depth_scale
+        if self.qkv_norm is None:
+            self.qkv_norm = "qkv" if topology.needs_qkv_norm else "none"
+        if topology.needs_qkv_norm and self.qkv_norm != "qkv":
+            raise refused("qkv_norm", self.qkv_norm, f"qkv for {topology.kind}")
+        super().__post_init__(**kwargs)
+
+    @property
+    def topology(self) -> Topology:
+        """The settings of the residual streams."""
+        return Topology(
+            self.norm_topology,
+            self.normalized_input,
+            self.depth_scale,
+            self.norm_type,
+            self.norm_eps,
+            self.residual_in_fp32,
+        )
+
+    @property
+    def init_std(self) -> float:
+        """Standard deviation of the first weights."""
+        if self.initializer_range is not None:
+            return float(self.initializer_range)
+        return float((2.5 * self.hidden_size) ** -0.5)
 
 
 class Head(nn.Linear):
@@ -59,18 +136,9 @@ class SiameseNormPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         """Called for every module; what was loaded from a file is left as it is."""
-        std = self.config.init_std
-        if isinstance(module, nn.Linear):
-            if isinstance(module, OutputLinear):
-                std /= (2 * self.config.num_hidden_layers) ** 0.5
-            elif isinstance(module, Head):
-                std = self.config.hidden_size**-0.5
-            init.trunc_normal_(module.weight, std=std, a=-3 * std, b=3 * std)
-            if module.bias is not None:
-                init.zeros_(module.bias)
-        elif isinstance(module, nn.Embedding):
-            init.trunc_normal_(module.weight, std=std, a=-3 * std, b=3 * std)
-        else:
+        std = self.config.hidden_size**-0.5 if isinstance(module, Head) else self.config.init_std
+        init_transformer(module, self.config.num_hidden_layers, std)
+        if not isinstance(module, nn.Linear | nn.Embedding):
             for name, parameter in module.named_parameters(recurse=False):
                 init.zeros_(parameter) if name == "bias" else init.ones_(parameter)
 
@@ -175,19 +243,8 @@ class SiameseNormForCausalLM(SiameseNormPreTrainedModel, GenerationMixin):  # ty
         `SiameseNormModel.forward` or the loss takes.
         """
         outputs = self.model(input_ids, attention_mask, position_ids, **more)
-        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-        logits = self.lm_head(outputs.last_hidden_state[:, kept])
-        loss = None
-        if labels is not None:
-            size = self.config.vocab_size
-            loss = self.loss_function(logits=logits, labels=labels, vocab_size=size, **more)
-        output = CausalLMOutputWithPast(
-            loss=loss,
-            logits=logits,
-            past_key_values=outputs.past_key_values,
-            hidden_states=outputs.hidden_states,
-        )
-        return output.to_tuple() if return_dict is False else output
+        size = self.config.vocab_size
+        return causal_output(self, outputs, size, labels, logits_to_keep, return_dict, **more)
 
 
 class SiameseNormForSequenceClassification(

@@ -12,9 +12,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -40,7 +37,7 @@ from burnish.arguments import as_new_folder, as_path, as_seed, refused
 from burnish.errors import ArgumentError, ModelError, UserError, first_line
 from burnish.models import register
 from burnish.models.blocks.layers import rms_norm
-from burnish.models.folders import check_names
+from burnish.models.folders import causal_output, check_names
 from burnish.models.visual.configuration_visual import IMAGE_TOKEN, VisualConfig
 from burnish.models.visual.encoder import LITE0, Encoder, FrozenConv, lite0_weights, on_one_grid
 from burnish.models.visual.processing_visual import (
@@ -50,13 +47,6 @@ from burnish.models.visual.processing_visual import (
 )
 
 _GENERATION = "generation_config.json"
-
-
-@dataclass
-class VisualOutputWithPast(BaseModelOutputWithPast):  # type: ignore[misc]
-    """Hidden states, and the image tokens that went in."""
-
-    image_hidden_states: Tensor | None = None
 
 
 class Projector(nn.Module):
@@ -147,7 +137,7 @@ class VisualModel(VisualPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         encoded_images: Tensor | None = None,
         **kwargs: Any,
-    ) -> VisualOutputWithPast:
+    ) -> BaseModelOutputWithPast:
         """Hidden states (B, S, D).
 
         `encoded_images` (N, T, F), from `encode`, stand in for pixels: a trainer that sees an image many
@@ -155,17 +145,14 @@ class VisualModel(VisualPreTrainedModel):
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give input_ids or inputs_embeds, and not both")
-        if pixel_values is not None and encoded_images is not None:
-            raise ValueError("give pixel_values or encoded_images, and not both")
         if inputs_embeds is None:
             inputs_embeds = self.get_input_embeddings()(input_ids)
-        images = None
-        if pixel_values is not None or encoded_images is not None:
-            encoded = encoded_images if pixel_values is None else self.encode(pixel_values)
-            assert encoded is not None
+        if pixel_values is not None:
+            encoded_images = self.encode(pixel_values)
+        if encoded_images is not None:
             if input_ids is None:
                 raise ValueError("images need input_ids, which say where they stand")
-            images = self.projector(encoded.to(self.projector.scale.dtype))
+            images = self.projector(encoded_images.to(self.projector.scale.dtype))
             places = input_ids == self.config.image_token_id
             self._check_places(places, images.shape[0])
             images_of_text = images.to(inputs_embeds.dtype)
@@ -179,12 +166,11 @@ class VisualModel(VisualPreTrainedModel):
             past_key_values=past_key_values,
             **kwargs,
         )
-        return VisualOutputWithPast(
+        return BaseModelOutputWithPast(
             last_hidden_state=outputs.last_hidden_state,
             past_key_values=outputs.past_key_values,
             hidden_states=getattr(outputs, "hidden_states", None),
             attentions=getattr(outputs, "attentions", None),
-            image_hidden_states=images,
         )
 
     def _check_places(self, places: Tensor, images: int) -> None:
@@ -239,20 +225,8 @@ class VisualForConditionalGeneration(VisualPreTrainedModel, GenerationMixin):  #
             encoded_images=encoded_images,
             **kwargs,
         )
-        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-        logits = self.lm_head(outputs.last_hidden_state[:, kept])
-        loss = None
-        if labels is not None:
-            size = self.config.text_config.vocab_size
-            loss = self.loss_function(logits=logits, labels=labels, vocab_size=size)
-        output = CausalLMOutputWithPast(
-            loss=loss,
-            logits=logits,
-            past_key_values=outputs.past_key_values,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-        )
-        return output.to_tuple() if return_dict is False else output
+        size = self.config.text_config.vocab_size
+        return causal_output(self, outputs, size, labels, logits_to_keep, return_dict)
 
     def prepare_inputs_for_generation(
         self, input_ids: Tensor, past_key_values: Cache | None = None, **kwargs: Any
@@ -331,12 +305,21 @@ def new_visual(
         pad_token_id=text.pad_token_id,
         **sizes,
     )
-    with _about(source), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(as_seed(seed))
-        model: VisualForConditionalGeneration = VisualForConditionalGeneration(config)
-        _put(model, written, image_id, encoder_file)
-        model = model.to(written.dtype).eval()
-        _check_logits(model, written, image_id)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(as_seed(seed))
+            model: VisualForConditionalGeneration = VisualForConditionalGeneration(config)
+            _put(model, written, image_id, encoder_file)
+            model = model.to(written.dtype).eval()
+            _check_logits(model, written, image_id)
+    except (UserError, ModelError):
+        raise
+    # Boundary: a decoder's own code, which may want more than embeddings or give other outputs.
+    except Exception as error:
+        raise UserError(
+            f"{source} cannot be the decoder of a model with eyes: {first_line(error)}. Use one like "
+            "Llama, Qwen or GPT-2"
+        ) from error
     config.dtype = str(written.dtype).removeprefix("torch.")
     target.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(target)
@@ -365,15 +348,8 @@ def _text_config(source: Path) -> Any:
     file = source / "config.json"
     if not file.is_file():
         raise UserError(f"{source} has no config.json; expected the folder of a language model")
-    kind = json.loads(file.read_text(encoding="utf-8")).get("model_type")
-    register(kind)
-    try:
-        return AutoConfig.from_pretrained(str(source), local_files_only=True)
-    except (ValueError, KeyError, OSError) as error:
-        raise UserError(
-            f"{source} (model_type {kind!r}) cannot be opened by transformers; expected a causal "
-            f"language model: {first_line(error)}"
-        ) from None
+    register(json.loads(file.read_text(encoding="utf-8")).get("model_type"))
+    return AutoConfig.from_pretrained(str(source), local_files_only=True)
 
 
 @torch.no_grad()
@@ -399,21 +375,6 @@ def _check_logits(model: VisualForConditionalGeneration, written: Any, image_id:
     got, expected = (one(input_ids=ids_1S).logits[..., :image_id] for one in (model, written))
     if not torch.allclose(got, expected, rtol=1e-2, atol=1e-2):
         raise ValueError("its logits are more than its head over its hidden states")
-
-
-@contextmanager
-def _about(source: Path) -> Iterator[None]:
-    """Say which decoder cannot be given eyes."""
-    try:
-        yield
-    except (UserError, ModelError):
-        raise
-    # Boundary: a decoder's own code, which may want more than embeddings or give other outputs.
-    except Exception as error:
-        raise UserError(
-            f"{source} cannot be the decoder of a model with eyes: {first_line(error)}. Use one like "
-            "Llama, Qwen or GPT-2"
-        ) from error
 
 
 AutoConfig.register(VisualConfig.model_type, VisualConfig, exist_ok=True)

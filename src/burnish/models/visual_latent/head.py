@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 import torch
 from torch import Tensor, nn
 
-from burnish.boundary import Positive, PositiveInt, Share, public_method
+from burnish.boundary import Positive, PositiveInt, public_method
 from burnish.errors import ArgumentError, UserError, first_line
 from burnish.models.visual_latent.objective import Subspace, fit_pca, masked_mean, rescaled
 
@@ -32,6 +32,8 @@ Kind = Literal["raw", "normed", "ema_norm", "linear", "pca"]
 KINDS = get_args(Kind)
 CLIP = 10.0
 """Times the largest norm of the embeddings: longer predictions are cut to it in generation."""
+DECAY = 0.99
+"""Of the moving average of the norms of vision embeddings."""
 STALE = 0.1
 """Share of the variance that a basis may lose against its own embeddings before it is called stale."""
 
@@ -80,11 +82,10 @@ class LatentHead(nn.Module):
         norm: Positive,
         largest: Positive,
         inner: PositiveInt | None = None,
-        decay: Share = 0.99,
     ) -> None:
         """`norm` and `largest`: mean and largest norm of the embeddings; `inner`: width of pca's network."""
         super().__init__()
-        self.kind, self.decay = kind, decay
+        self.kind = kind
         size, rank = basis.components.shape
         if not rank:
             raise ArgumentError("basis: got no components, expected embeddings that differ")
@@ -118,8 +119,6 @@ class LatentHead(nn.Module):
         kind: Kind,
         embeddings: Float64[Tensor, "N D"],
         k: PositiveInt | None = None,
-        *,
-        inner: PositiveInt | None = None,
     ) -> LatentHead:
         """A head for these vision embeddings (N, D).
 
@@ -131,9 +130,7 @@ class LatentHead(nn.Module):
         """
         basis = fit_pca(embeddings, k)
         norms_N = embeddings.norm(dim=1)
-        return cls(
-            kind, basis, norm=float(norms_N.mean()), largest=float(norms_N.max()), inner=inner
-        )
+        return cls(kind, basis, norm=float(norms_N.mean()), largest=float(norms_N.max()))
 
     def forward(self, hidden: Hidden) -> Predicted:
         """(..., D) -> vectors (..., D) and what the loss compares."""
@@ -175,7 +172,7 @@ class LatentHead(nn.Module):
         """Move the average of the norms of vision embeddings (..., D)."""
         if embeddings.numel():
             mean = embeddings.detach().to(self.norm.dtype).norm(dim=-1).mean()
-            self.norm.mul_(self.decay).add_((1 - self.decay) * mean)
+            self.norm.mul_(DECAY).add_((1 - DECAY) * mean)
 
     def noise(self, draws: Tensor) -> Tensor:
         """Whitened coefficients (..., K) as vectors (..., D); of normal draws the embeddings' covariance."""
@@ -211,13 +208,13 @@ class LatentHead(nn.Module):
 
         state = {name: tensor.contiguous() for name, tensor in self.state_dict().items()}
         # One entry: safetensors writes several in an order of chance.
-        about = json.dumps({"decay": self.decay, "kind": self.kind})
+        about = json.dumps({"decay": DECAY, "kind": self.kind})
         save_file(state, str(path), {"latent_head": about})
 
     @classmethod
     def load(cls, path: str | Path) -> LatentHead:
         """Read what `save` wrote."""
-        from safetensors import SafetensorError, safe_open
+        from safetensors import safe_open
 
         try:
             with safe_open(str(path), "pt") as file:
@@ -228,16 +225,9 @@ class LatentHead(nn.Module):
                 basis = Subspace(mean, components, state["eigenvalues"], explained)
                 inner = len(state["network.0.weight"]) if told["kind"] == "pca" else None
                 norms = {name: float(state[name]) for name in ("norm", "largest")}
-                head = cls(told["kind"], basis, **norms, inner=inner, decay=told["decay"])
+                head = cls(told["kind"], basis, **norms, inner=inner)
                 head.load_state_dict(state)
-        except (
-            OSError,
-            SafetensorError,
-            LookupError,
-            RuntimeError,
-            TypeError,
-            ValueError,
-        ) as error:
+        except Exception as error:  # boundary: safetensors and torch meet whatever the file holds
             raise UserError(
                 f"{path}: expected a latent head that `save` wrote: {first_line(error)}"
             ) from error

@@ -71,9 +71,7 @@ class LatentResponse(NamedTuple):
 
 
 @public
-def parse_response(
-    text: str, pictures: Count, *, needs_note: bool = True, needs_answer: bool = True
-) -> LatentResponse:
+def parse_response(text: str, pictures: Count, *, needs_note: bool = True) -> LatentResponse:
     """Read an answer for which there are so many auxiliary pictures.
 
     Refused: tags that do not match, `<latent>` in any other form than `<latent/>`, another number of
@@ -109,8 +107,8 @@ def parse_response(
     answers = re.findall(r"<answer>(.*?)</answer>", text, re.DOTALL)
     if len(answers) > 1:
         raise RejectedResponse("more than one <answer>")
-    answer = answers[0].strip() if answers else ""
-    if needs_answer and not answer:
+    answer = "".join(answers).strip()
+    if not answer:
         raise RejectedResponse("no <answer>")
     plain = re.sub(r"[ \t]{2,}", " ", without_notes(text.replace(LATENT, ""))).strip()
     return LatentResponse(pieces, tuple(notes), answer, plain)
@@ -204,21 +202,14 @@ def read_picture(value: Any, root: Path | None = None) -> Tensor:
 
     With a `root`, paths start there and may not leave it, also not by a link.
     """
-    if isinstance(value, str | Path | bytes):
-        return _decoded(value, root)
-    return as_pixels(value)
-
-
-def as_pixels(value: Any) -> Tensor:
-    """uint8 (H, W, 3) of rows of pixels; anything else is refused."""
-    return _pixels(value).to(torch.uint8)
+    is_coded = isinstance(value, str | Path | bytes)
+    return _decoded(value, root) if is_coded else as_pixels(value)
 
 
 @public
-def _pixels(
-    picture: Annotated[Int[Tensor, "H W 3"], Meta(ge=0, le=255), SOME],
-) -> Tensor:
-    return picture
+def as_pixels(picture: Annotated[Int[Tensor, "H W 3"], Meta(ge=0, le=255), SOME]) -> Tensor:
+    """uint8 (H, W, 3) of rows of pixels; anything else is refused."""
+    return picture.to(torch.uint8)
 
 
 def _decoded(value: str | Path | bytes, root: Path | None) -> Tensor:

@@ -248,9 +248,8 @@ class CodecAlgorithm(Algorithm[Crops, CodecMicro]):
         )
         made_Bn = torch.where(mask_Bn, output.audio_values, 0.0)
         rate, settings = self.config.sampling_rate, self.settings
-        parts = reconstruction_terms(
-            made_Bn, sound_Bn, lengths_B.to(made_Bn), self.windows, rate=rate
-        )
+        lengths_B = lengths_B.to(made_Bn)
+        parts = reconstruction_terms(made_Bn, sound_Bn, lengths_B, self.windows, rate)
         total = weighted(parts, settings.mel_weight, settings.wave_weight)
         if output.kl is not None:
             parts["kl"] = output.kl
