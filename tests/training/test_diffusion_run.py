@@ -28,11 +28,9 @@ SMALL = {
 PROBED = {
     "rates": "p_pots",
     "probe_at": 1,
-    "refit_every": 2,
     "probe_rows": 3,
     "probe_rates": 6,
     "probe_masks": 2,
-    "fit_starts": 1,
 }
 NOISES = {
     "standard": {"strata": False},

@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from burnish.errors import UserError, did_you_mean
 from burnish.texts import flat_key, read_toml
@@ -172,18 +172,16 @@ def put(
 def line_numbers(text: str) -> dict[Place, int]:
     """The line of every key of a valid TOML text, by its path; lists count from 0.
 
-    A statement ends where the parser is first content with the lines since its beginning. It is
-    asked only where no string and no bracket is open: a list of thousands of lines is read once.
+    A statement ends where the parser is first content with the lines since its beginning. Of a long
+    one it is asked only behind lines that may end it: a list of thousands of lines is read once.
     """
     lines: dict[Place, int] = {}
     sizes: dict[Place, int] = {}
     table: Place = ()
     held: list[str] = []
-    state = _State()
     for number, line in enumerate(text.split("\n"), start=1):
         held.append(line)
-        state = _after(line, state)
-        if state != _State():
+        if len(held) > 1 and not _MAY_END.search(line):
             continue
         statement = "\n".join(held) + "\n"
         try:
@@ -203,37 +201,7 @@ def line_numbers(text: str) -> dict[Place, int]:
     return lines
 
 
-class _State(NamedTuple):
-    """What is open at the end of a line: brackets, and the quotes of a long string."""
-
-    brackets: int = 0
-    quotes: str = ""
-
-
-_TOKENS = re.compile(
-    r"""(?P<long>\"{3}|'{3})|"(?:\\.|[^"\\])*"|'[^']*'|\#.*|(?P<open>[\[{])|(?P<close>[\]}])"""
-)
-_ENDS = {
-    '"""': re.compile(r'(?:\\.|[^\\])*?"{3,5}', re.DOTALL),
-    "'''": re.compile(r"[\s\S]*?'{3,5}"),
-}
-
-
-def _after(line: str, state: _State) -> _State:
-    brackets, quotes = state
-    place = 0
-    while True:
-        if quotes:
-            end = _ENDS[quotes].match(line, place)
-            if end is None:
-                return _State(brackets, quotes)
-            place, quotes = end.end(), ""
-        found = _TOKENS.search(line, place)
-        if found is None:
-            return _State(brackets, quotes)
-        place = found.end()
-        quotes = found["long"] or ""
-        brackets += bool(found["open"]) - bool(found["close"])
+_MAY_END = re.compile(r"""(?:[\]}]|"{3}|'{3})\s*(?:\#.*)?$""")
 
 
 def _header(data: Any, sizes: dict[Place, int]) -> Place:

@@ -5,22 +5,23 @@ The tag of a kind is the module in `training/algorithms/` that runs it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-from burnish.boundary import Count, Name, NonNegative, Positive, PositiveInt, Settings, Share
+from burnish.boundary import Count, Name, NonNegative, PositiveInt, Settings, Share
 from burnish.errors import ArgumentError
 from burnish.lm.base import COLDEST
 from burnish.rewards.models.dir_term import PairTerm
 from burnish.rewards.models.term import TermConfig
 from burnish.tasks.config import TaskConfig
 
-PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]{1,60}", re.ASCII)
-"""Names of stages and of terms of a loss."""
+PlainName = Annotated[
+    str,
+    Meta(pattern=r"^[A-Za-z0-9_-]{1,60}\Z", description="up to 60 letters, digits, '_' and '-'"),
+]
 Sources = Name | Annotated[tuple[str, ...], Meta(min_length=1)]
 HeldOutShare = Annotated[float, Meta(ge=0.0, le=0.9)]
 RowCount = Annotated[int, Meta(ge=1, le=100_000)]
@@ -30,20 +31,9 @@ class Section(Settings, frozen=True, kw_only=True):
     """Base of every table of the config."""
 
 
-def short(text: str) -> str:
-    """A text as a message quotes it."""
-    return repr(text) if len(text) <= 60 else f"{text[:40]!r}... ({len(text)} characters)"
-
-
 def _check_names(terms: Sequence[TermConfig], *taken: str) -> None:
-    """Refuse terms with one name, with that of another part of the loss, or with an odd one."""
+    """Refuse terms with one name, or with that of another part of the loss."""
     names = [term.title for term in terms]
-    for name in names:
-        # A name stands before those of its tensors and curves, parted by '/' and '.'.
-        if not PLAIN_NAME.fullmatch(name):
-            raise ArgumentError(
-                f"terms: got the name {short(name)}, expected up to 60 letters, digits, '_' and '-'"
-            )
     if len(set(names)) < len(names) or set(taken) & set(names):
         raise ArgumentError(
             f"terms: got the names {', '.join(names)}, expected different ones, none of them "
@@ -121,14 +111,10 @@ class DpoTrain(TrainSection, frozen=True, tag="dpo"):
     """`sigmoid` is DPO, `ipo` the squared loss of IPO."""
     beta: Annotated[float, Meta(gt=0.0, le=1000.0)] = 0.1
     """How strongly the policy is held to the reference; IPO's tau."""
-    label_smoothing: Annotated[float, Meta(ge=0.0, lt=0.5)] = 0.0
-    """Share of labels that are assumed to be the wrong way round (`sigmoid` only)."""
     length_normalised: bool = False
     """Mean log-probs over an answer's tokens instead of sums; `ipo` always takes means."""
     ld_alpha: Share = 1.0
     """LD-DPO: weight of the tokens beyond the length that both answers share; 1 is plain DPO."""
-    reference_free: bool = False
-    """Compare log-probs themselves instead of their ratios to the start model's."""
     bad_pairs: Literal["refuse", "drop"] = "refuse"
     """Pairs with equal or empty answers, answers that are no text, or too many tokens."""
     max_tokens: Count = 0
@@ -216,8 +202,6 @@ class DistilTrain(TrainSection, frozen=True, tag="distil"):
     turns; of several, one is drawn for each prompt of a step."""
     allow_truncate: bool = False
     """Leave out the last items of a policy that is longer than the context; else it is refused."""
-    reuse_prefix: bool = True
-    """Compute the teacher's policy once and reuse its keys and values for all rows."""
     system: str = ""
     """A system message that only the teacher sees."""
     template: str = ""
@@ -301,9 +285,6 @@ class DiffusionTrain(DataTrain, frozen=True, tag="diffusion"):
     """Texts such as `####` whose tokens are masked more often, weighted back (ISAD)."""
     delta: Share = 0.2
     """How much more often."""
-    delimiter_weight: Literal["token", "row"] = "token"
-    """How delimiters are weighted back: `token` by how often each is masked (ISAD); `row` also for what
-    the other tokens no longer see, which is unbiased and noisier."""
     control: Literal["none", "rescale", "gradient"] = "none"
     """`rescale` divides a row's loss by the running loss at its rate, so that all rates pull alike: another
     objective (biased). `gradient` takes the running gradient at a rate off, and adds its mean over all
@@ -312,25 +293,16 @@ class DiffusionTrain(DataTrain, frozen=True, tag="diffusion"):
     syntax: Literal["", "html", "markdown", "json", "python"] = ""
     """Syntax tokens of prompts in this format may be masked too (SyRM), which changes what is learned a
     little."""
-    syntax_rest: Share = 0.0
-    """Of `syntax`: chance of every other prompt token to be one that may be masked too."""
     mix_uniform: Share = 0.1
     """Of `p_pots`: share of uniform draws; weights are at most its inverse."""
     probe_at: Count = 0
     """Of `p_pots`: the step at which losses are measured and the density is fitted; uniform before."""
-    refit_every: Count = 0
-    """Of `p_pots`: steps between fits; 0 fits once."""
     probe_rows: PositiveInt = 10
     """Of `p_pots`: rows of a probe."""
     probe_rates: Annotated[int, Meta(ge=5, le=1000)] = 29
     """Of `p_pots`: rates of a probe, closer together where few tokens are masked."""
     probe_masks: PositiveInt = 10
     """Of `p_pots`: masks of a probe for each row and rate."""
-    fit_starts: PositiveInt = 20
-    """Of `p_pots`: points from which the curve is fitted; the best fit is taken."""
-    moment: Literal["second", "within"] = "second"
-    """Of `p_pots`: what a rate costs: the mean squared loss, or without the spread of the data, as the
-    reference has it."""
     loss_max: Annotated[float, Meta(ge=0.0, le=1e6)] = 0.0
     """Of `p_pots`: losses of a probe are cut here; 0: never."""
     max_weight: Annotated[float, Meta(ge=1.0, le=1e9)] = 1e6
@@ -340,8 +312,6 @@ class DiffusionTrain(DataTrain, frozen=True, tag="diffusion"):
     held_out: Literal["loss", "rewards"] = "loss"
     """What is evaluated: the loss of held-out rows, with the same masks for every run, or the rewards
     of held-out answers."""
-    held_out_masks: PositiveInt = 8
-    """Rates, with a mask each, of every held-out row."""
     decoding: str = ""
     """How answers are written, such as `block=16,steps=8,order=entropy`; saved with the model."""
 
@@ -398,9 +368,7 @@ class LatentsTrain(TrainSection, frozen=True, tag="latents"):
     components: Count = 0
     """Of the basis; 0: 95 % of the variance, from 8 to half the width."""
     alpha: NonNegative = 1.0
-    """Weight of the latents' squared error beside the text's loss."""
-    mean_error: bool = True
-    """The squared error is a mean over coefficients; false: their sum, which may drown the text."""
+    """Weight of the latents' squared error, a mean over coefficients, beside the text's loss."""
     beta: NonNegative = 0.0
     """Weight of 1 - cosine."""
     own: Share = 0.5
@@ -412,15 +380,8 @@ class LatentsTrain(TrainSection, frozen=True, tag="latents"):
     gate_samples: PositiveInt = 8
     """Answers of the start model to each question, at most: a question is asked until its side of the
     threshold is known."""
-    gate_questions: Count = 256
-    """Questions that are measured at most, fewer where nearly all of them are alike; the others are taken
-    to be what most measured ones are. 0: each question of the run."""
-    gate_tokens: Count = 0
-    """Longest of those answers; 0: `evaluation.max_tokens`, or `rollout.max_tokens`."""
     gate_threshold: float = 0.5
     """Share of right answers up to which a question gets latents."""
-    gate_temperature: Positive = 1.0
-    """Of those answers."""
     assume_hard: bool = False
     """Whether questions of which no share is known get latents."""
     encoder: str = "patches"
@@ -459,17 +420,11 @@ class CodecSizes(Section, frozen=True):
     """Channels of the convolutions."""
     latent_size: Annotated[int, Meta(ge=1, le=65_536)] = 64
     """Channels of a latent."""
-    kernel_size: Annotated[int, Meta(ge=1, le=1024)] = 7
-    """Of the convolutions over time."""
     residual_dilations: tuple[Annotated[int, Meta(ge=1, le=1024)], ...] = (1, 1)
     """One residual unit each, in every stage."""
     bottleneck: Literal["plain", "kl", "sigma", "noise", "norm", "norm+noise"] = "norm+noise"
     """`plain`; `kl` (a VAE); `sigma`, also `noise` (noise of a random strength); `norm` (normalised over
     channels); `norm+noise` (both, F3)."""
-    noise_gamma: NonNegative = 1.0
-    """Of `norm+noise`: the strength is uniform from 0 to this, one a sequence."""
-    sigma_std: NonNegative = 0.625
-    """Of `sigma`: standard deviation of the strength."""
     features: Literal["magnitude", "complex"] = "magnitude"
     """What the encoder reads of the spectrum: logarithms of magnitudes, or real and imaginary parts, from
     which it learns much more slowly."""
@@ -513,17 +468,8 @@ class CodecTrain(SoundTrain, frozen=True, tag="codec"):
     """Of the tokenizer where `model.path` is `new`."""
     windows: tuple[Annotated[int, Meta(ge=4, le=65_536)], ...] = ()
     """Samples of the windows whose spectra are compared; empty: six sizes, about 4 to 128 ms."""
-    mel_weight: NonNegative = 15.0
-    """Of mel bands in the loss."""
-    wave_weight: NonNegative = 0.0
-    """Of the waveform in the loss; for latents that carry phases, as those of 25 frames a second do not."""
-    kl_weight: NonNegative = 1e-2
-    """Of the bottleneck `kl`: weight of the divergence to N(0, 1)."""
     adversarial: Adversarial | None = None
     """A discriminator beside the spectral loss; none: without."""
-    perturbations: tuple[Annotated[float, Meta(ge=0.0, le=100.0)], ...] = (0.3, 0.6)
-    """Noise that is added to held-out latents, in standard deviations of each channel: how the decoder
-    stands it is reported beside the score."""
 
 
 class GeneratorSizes(Section, frozen=True):

@@ -65,6 +65,12 @@ WINDOWS_S = (0.004, 0.008, 0.016, 0.032, 0.064, 0.128)
 JUDGED_S = (0.016, 0.064)
 """Of the spectra that the discriminator sees."""
 LOOKED_AT = 16
+MEL_WEIGHT = 15.0
+"""As DAC has it; the waveform itself has none."""
+KL_WEIGHT = 1e-2
+"""Of the bottleneck `kl`: weight of the divergence to N(0, 1)."""
+PERTURBATIONS = (0.3, 0.6)
+"""Noise on held-out latents, in standard deviations of each channel."""
 
 
 class Crops(NamedTuple):
@@ -247,14 +253,14 @@ class CodecAlgorithm(Algorithm[Crops, CodecMicro]):
             noise=micro.noise_BTD,
         )
         made_Bn = torch.where(mask_Bn, output.audio_values, 0.0)
-        rate, settings = self.config.sampling_rate, self.settings
+        rate = self.config.sampling_rate
         parts = reconstruction_terms(
             made_Bn, sound_Bn, lengths_B.to(made_Bn), self.windows, rate=rate
         )
-        total = weighted(parts, settings.mel_weight, settings.wave_weight)
+        total = weighted(parts, MEL_WEIGHT, 0.0)
         if output.kl is not None:
             parts["kl"] = output.kl
-            total = total + settings.kl_weight * output.kl
+            total = total + KL_WEIGHT * output.kl
         if micro.is_judged:
             judged, more = self._judged(sound_Bn, made_Bn)
             total = total + judged
@@ -303,7 +309,7 @@ class CodecAlgorithm(Algorithm[Crops, CodecMicro]):
         chosen = spread_evenly(len(clips.places), setup.config.evaluation.prompts)
         if not chosen:
             return None
-        strengths = (0.0, *self.settings.perturbations)
+        strengths = (0.0, *PERTURBATIONS)
         distance_CS, heard = reconstructed(
             self.model, clips, chosen, strengths, setup.world, setup.trainable.device
         )

@@ -278,9 +278,7 @@ class DiffusionAlgorithm(Algorithm[MaskedBatch, MaskedMicro]):
         if not rows:
             return None
         batches = self.setup.batches
-        losses = batches.within_memory(
-            lambda: held_out_losses(self.module, rows, self.settings.held_out_masks, batches)
-        )
+        losses = batches.within_memory(lambda: held_out_losses(self.module, rows, batches))
         nll_B = torch.tensor(losses, dtype=torch.float64)
         check_rows("logprob", "held-out losses", nll_B, [row.id for row in rows], step)
         nats = [loss * row.count for loss, row in zip(losses, rows, strict=True)]
