@@ -18,6 +18,7 @@ from burnish.config.train_kinds import DpoTrain as DpoTrain
 from burnish.config.train_kinds import FunctionTrain as FunctionTrain
 from burnish.config.train_kinds import GeneratorSizes as GeneratorSizes
 from burnish.config.train_kinds import LatentsTrain as LatentsTrain
+from burnish.config.train_kinds import PairTrain as PairTrain
 from burnish.config.train_kinds import PlainName, Section
 from burnish.config.train_kinds import PolicyTrain as PolicyTrain
 from burnish.config.train_kinds import PretrainTrain as PretrainTrain
@@ -238,7 +239,7 @@ class Curriculum(Section, frozen=True):
     """Answers of the start model to each."""
     passing: float = 1.0
     """An answer passes where its reward is at least this."""
-    replay: Share = 0.2
+    replay: Fraction = 0.2
     """Share of easier tasks in later stages."""
     patience: PositiveInt = 2
     """Evaluations without a gain of `gain` after which the next stage begins."""
@@ -314,8 +315,6 @@ class Config(Section, frozen=True):
     0: never."""
     trackers: tuple[Literal["wandb", "tensorboard", "mlflow"], ...] = ()
     """Where metrics, config and result are sent beside the run's store; each needs its extra."""
-    tracked_samples: Count = 0
-    """Answers of each step that trackers get as a table."""
 
     def check(self) -> None:
         kinds = [stage.train for stage in self.stages] + [self.train]
@@ -358,7 +357,6 @@ FREE = (
     "checkpoint.",
     "guards.",
     "trackers",
-    "tracked_samples",
     *(
         f"sampler.{key}"
         for key in ("url", "model", "folder", "concurrency", "attempt_s", "deadline_s", "retries")

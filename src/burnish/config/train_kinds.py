@@ -5,7 +5,6 @@ The tag of a kind is the module in `training/algorithms/` that runs it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
@@ -15,7 +14,6 @@ from burnish.boundary import Count, Name, NonNegative, PositiveInt, Settings, Sh
 from burnish.errors import ArgumentError
 from burnish.lm.base import COLDEST
 from burnish.rewards.models.dir_term import PairTerm
-from burnish.rewards.models.term import TermConfig
 from burnish.tasks.config import TaskConfig
 
 PlainName = Annotated[
@@ -29,16 +27,6 @@ RowCount = Annotated[int, Meta(ge=1, le=100_000)]
 
 class Section(Settings, frozen=True, kw_only=True):
     """Base of every table of the config."""
-
-
-def _check_names(terms: Sequence[TermConfig], *taken: str) -> None:
-    """Refuse terms with one name, or with that of another part of the loss."""
-    names = [term.title for term in terms]
-    if len(set(names)) < len(names) or set(taken) & set(names):
-        raise ArgumentError(
-            f"terms: got the names {', '.join(names)}, expected different ones, none of them "
-            f"{' or '.join(repr(name) for name in taken)}; set their `name`"
-        )
 
 
 class TrainSection(Section, frozen=True, tag_field="kind"):
@@ -96,17 +84,43 @@ class SftTrain(TrainSection, frozen=True, tag="sft"):
     """Task field whose values appear equally often, so that rare ones are not forgotten."""
 
 
-class DpoTrain(TrainSection, frozen=True, tag="dpo"):
+class PairTrain(TrainSection, frozen=True):
+    """Base of the kinds that learn from pairs of answers of which one is preferred."""
+
+    task: TaskConfig | None = None
+    """Tasks that carry pairs; without it, the run's own."""
+    chosen: str = "chosen"
+    """Task field that holds the preferred answer: text; for a reward model also chat messages."""
+    rejected: str = "rejected"
+    """Task field that holds the other answer."""
+    bad_pairs: Literal["refuse", "drop"] = "refuse"
+    """Pairs with empty answers, equal ones (also only as tokens), labels that are no numbers, or too
+    many tokens."""
+    max_tokens: Count = 0
+    """Longest prompt and answer together; 0: what the model reads."""
+    terms: tuple[PairTerm, ...] = ()
+    """Further terms of the loss, on the hidden states of the pair."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Task fields that say more of a pair than which answer is preferred."""
+        return ()
+
+    def check(self) -> None:
+        names = [term.title for term in self.terms]
+        taken = {"preference", "centring"}
+        if len(set(names)) < len(names) or taken & set(names):
+            raise ArgumentError(
+                f"terms: got the names {', '.join(names)}, expected different ones, none of them "
+                "'preference' or 'centring'; set their `name`"
+            )
+
+
+class DpoTrain(PairTrain, frozen=True, tag="dpo"):
     """Learn from pairs of answers of which one is preferred (DPO, IPO, length-controlled forms)."""
 
     batch: RowCount = 16
     """Pairs of a step."""
-    task: TaskConfig | None = None
-    """Tasks that carry pairs; without it, the run's own."""
-    chosen: str = "chosen"
-    """Task field that holds the preferred answer."""
-    rejected: str = "rejected"
-    """Task field that holds the other answer."""
     loss: Literal["sigmoid", "ipo"] = "sigmoid"
     """`sigmoid` is DPO, `ipo` the squared loss of IPO."""
     beta: Annotated[float, Meta(gt=0.0, le=1000.0)] = 0.1
@@ -115,28 +129,13 @@ class DpoTrain(TrainSection, frozen=True, tag="dpo"):
     """Mean log-probs over an answer's tokens instead of sums; `ipo` always takes means."""
     ld_alpha: Share = 1.0
     """LD-DPO: weight of the tokens beyond the length that both answers share; 1 is plain DPO."""
-    bad_pairs: Literal["refuse", "drop"] = "refuse"
-    """Pairs with equal or empty answers, answers that are no text, or too many tokens."""
-    max_tokens: Count = 0
-    """Longest prompt and answer together; 0: what the model reads."""
-    terms: tuple[PairTerm, ...] = ()
-    """Further terms of the loss, on the hidden states of the pair."""
-
-    def check(self) -> None:
-        _check_names(self.terms, "preference")
 
 
-class RewardModelTrain(TrainSection, frozen=True, tag="reward_model"):
+class RewardModelTrain(PairTrain, frozen=True, tag="reward_model"):
     """Learn a score from pairs of answers of which one is preferred (Bradley-Terry)."""
 
     batch: RowCount = 32
     """Pairs of a step; pairs with one prompt are drawn together."""
-    task: TaskConfig | None = None
-    """Tasks that carry pairs; without it, the run's own."""
-    chosen: str = "chosen"
-    """Task field that holds the preferred answer: text, or chat messages."""
-    rejected: str = "rejected"
-    """Task field that holds the other answer."""
     margin: str = ""
     """Task field with the number by which the preferred answer should at least lead; ties have none."""
     tie: str = ""
@@ -145,18 +144,12 @@ class RewardModelTrain(TrainSection, frozen=True, tag="reward_model"):
     """Task field with the probability that `chosen` is the better one."""
     ties: Literal["drop", "half"] = "drop"
     """Leave ties out, or learn equal scores from them (target 0.5)."""
-    bad_pairs: Literal["refuse", "drop"] = "refuse"
-    """Pairs with empty answers, equal ones (also only as tokens), labels that are no numbers, or too
-    many tokens."""
-    max_tokens: Count = 0
-    """Longest prompt and answer together; 0: what the model reads."""
     centring: NonNegative = 0.0
     """Weight of `(r_chosen + r_rejected)^2`, which keeps scores around 0."""
-    terms: tuple[PairTerm, ...] = ()
-    """Further terms of the loss, on the hidden states of the pair."""
 
-    def check(self) -> None:
-        _check_names(self.terms, "preference", "centring")
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(filter(None, (self.margin, self.tie, self.target)))
 
 
 class ProcessRewardModelTrain(TrainSection, frozen=True, tag="process_reward_model"):

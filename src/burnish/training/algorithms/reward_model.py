@@ -39,7 +39,6 @@ from burnish.training.pairs import (
     Answers,
     PairMicro,
     length_metrics,
-    pair_fields,
     pair_states,
     scored_spans,
     signed_margin,
@@ -55,7 +54,7 @@ class RewardModelAlgorithm(ScoreHeadAlgorithm[Pair, Answers, PairMicro], PairAlg
 
     def __init__(self, setup: Setup, settings: RewardModelTrain) -> None:
         super().__init__(setup, settings)
-        spans = partial(scored_spans, self.tokenizer, pair_fields(settings))
+        spans = partial(scored_spans, self.tokenizer, settings)
         self.open_pairs(spans, setup.seeds.for_("pairs"), together=True)
 
     @cached_property
