@@ -37,7 +37,7 @@ NOISES = {
     "clipped": {"rates": "clipped"},
     "two masks": {"passes": 2},
     "mirror": {"masks": "mirror"},
-    "mirror once": {"masks": "mirror_deduplicated", "stacked": False},
+    "mirror once": {"masks": "mirror_deduplicated"},
     "delimiters": {"delimiters": ["1"]},
     "fitted": {**PROBED, "masks": "mirror"},
 }

@@ -272,8 +272,6 @@ class DiffusionTrain(DataTrain, frozen=True, tag="diffusion"):
     cost two forward passes; deduplicated, a token that both cover counts once."""
     passes: PositiveInt = 1
     """Independent masks of each row, each a forward pass."""
-    stacked: bool = True
-    """The masks of a row share a pass; false: one after the other. Gradients do not depend on it."""
     delimiters: tuple[str, ...] = ()
     """Texts such as `####` whose tokens are masked more often, weighted back (ISAD)."""
     delta: Share = 0.2

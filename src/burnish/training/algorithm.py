@@ -40,24 +40,25 @@ from torch import Tensor
 
 from burnish.errors import BurnishError, GuardTripped, UserError
 from burnish.store import StoredSample
-from burnish.training.data import Cursor
+from burnish.training.data import AnswerBudget, Cursor, PromptReport
 from burnish.training.forecast import Workload, given_rows
+from burnish.training.watchdog import EventLoop
 
 if TYPE_CHECKING:
     from burnish.config.schema import Config
     from burnish.lm.base import Sampler
+    from burnish.lm.call_log import PaidReplies
     from burnish.lm.local import LocalLM
     from burnish.lm.remote import RemoteSampler
     from burnish.records import Reward, Task, Trajectory
     from burnish.rewards.combine import Weighted
     from burnish.seeds import Seeds
     from burnish.store import RunStore
-    from burnish.training.data import Data, PromptReport
+    from burnish.training.data import Data
     from burnish.training.devices import World
     from burnish.training.events import Event, HeldOut
     from burnish.training.trainable import OtherModel, Trainable
     from burnish.training.update import MicroBatcher
-    from burnish.training.watchdog import EventLoop
 
 BatchT = TypeVar("BatchT")
 MicroT = TypeVar("MicroT")
@@ -133,33 +134,40 @@ class HeldOutScores:
     figures: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass
-class Setup:
+@dataclass(kw_only=True)
+class Parts:
+    """What all stages of a run share; what needs a model comes after the first is loaded."""
+
     config: Config
-    steps: int
     data: Data
     """Opens task sets; `data.tasks` are the run's own."""
     scorer: Weighted | None
+    world: World
+    judges: Sequence[Any] = ()
+    loop: EventLoop = field(default_factory=EventLoop)
+    length_of: Callable[[Task], int] = lambda task: 0
+    prompts: PromptReport = field(default_factory=lambda: PromptReport(0, 0))
+    answers: AnswerBudget = field(default_factory=lambda: AnswerBudget(0, ""))
+    paid: PaidReplies | None = None
+    remote: RemoteSampler | None = None
+
+
+@dataclass(kw_only=True)
+class Setup(Parts):
+    steps: int
     trainable: Trainable
     batches: MicroBatcher
     store: RunStore
     """Write only where `world.is_main`."""
     seeds: Seeds
-    world: World
-    loop: EventLoop
-    prompts: PromptReport
-    length_of: Callable[[Task], int]
     stage: str = ""
     """Name of the stage; empty for the main training."""
-    judging: Callable[[str], None] = lambda part: None
-    """Say to which part of the run the judge calls from now on belong."""
     done: int = 0
     """Steps of earlier starts."""
     weight_version: int = 0
     """Optimiser steps behind the weights."""
     copy_gradients: Callable[[], list[Tensor]] = list
     """Copies of the gradient sums of this process as they stand between two micro-batches."""
-    remote: RemoteSampler | None = None
     decoding: str = ""
     """How a diffusion model under training writes, such as `steps=8`; empty: as its folder says."""
     _moves: int = 0
@@ -186,6 +194,11 @@ class Setup:
         lm.weight_version = self.weight_version
         self.batches.release = lm.release
         return lm
+
+    def judging(self, part: str) -> None:
+        """Say to which part of the run the judge calls from now on belong."""
+        if self.paid is not None:
+            self.paid.begin(part)
 
     def moved(self, version: int) -> None:
         """The weights are now those of this version; a server that samples gets them."""

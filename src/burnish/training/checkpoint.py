@@ -47,13 +47,12 @@ from burnish.store.durable import remove_drafts, remove_folder, whole_folder
 from burnish.texts import shown_path
 from burnish.training.algorithm import AlgorithmState, AnyAlgorithm, Setup
 from burnish.training.algorithms import find_algorithm
-from burnish.training.data import Data, PromptReport
+from burnish.training.data import Data
 from burnish.training.devices import World
 from burnish.training.guards import check_saved, name_samples
 from burnish.training.optimiser import MasterAdamW
 from burnish.training.trainable import Trainable, start_model
 from burnish.training.update import MicroBatcher, Updater
-from burnish.training.watchdog import EventLoop
 
 logger = logging.getLogger(__name__)
 
@@ -413,8 +412,6 @@ def _opened(
         store=store,
         seeds=seeds,
         world=World(),
-        loop=EventLoop(),
-        prompts=PromptReport(0, 0),
         length_of=lambda task: len(loaded.tokenizer.render(task.messages)),
         stage=report.training,
     )

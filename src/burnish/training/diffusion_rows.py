@@ -74,11 +74,6 @@ def setting_faults(settings: DiffusionTrain) -> Iterator[str]:
         (not settings.sources, ("by",), "a task set (no train.data)"),
         (not is_text or settings.canvas == 0, ("canvas",), "train.on = 'answers'"),
         (not is_text, ("syntax",), "train.on = 'answers'"),
-        (
-            settings.passes > 1 or settings.masks != "independent",
-            ("stacked",),
-            "train.passes above 1 or train.masks = 'mirror'",
-        ),
     )
     default = DiffusionTrain()
     for is_read, keys, reader in rules:

@@ -297,13 +297,16 @@ def pair_states(
     return PairStates(*both, chosen_P, rejected_P, micro.places_P, micro.pairs)
 
 
-def length_metrics(answers: Answers) -> dict[str, float]:
-    """Mean tokens of chosen and rejected answers, and those of the whole step."""
+def pair_metrics(answers: Answers, chosen_P: Tensor, rejected_P: Tensor) -> dict[str, float]:
+    """Mean scores and tokens of chosen and rejected answers, and the tokens of the whole step."""
     lengths, count = [one.trained_tokens for one in answers.trajectories], len(answers.pairs)
     return {
         "length/chosen": sum(lengths[i] for i in answers.chosen) / count,
         "length/rejected": sum(lengths[i] for i in answers.rejected) / count,
         "length/tokens": float(sum(lengths)),
+        "rewards/chosen": float(chosen_P.mean()),
+        "rewards/rejected": float(rejected_P.mean()),
+        "rewards/margins": float((chosen_P - rejected_P).mean()),
     }
 
 

@@ -141,23 +141,15 @@ class CodecAlgorithm(Algorithm[Crops, CodecMicro]):
         yield Preparation("decoding the sounds", self._prepare)
 
     def _resampling(self) -> str:
-        """What the first sound files lose at the model's rate, and how a new model keeps it."""
+        """What the first sound files lose at the model's rate."""
         rates = self._corpus(self.settings.sources).rates(LOOKED_AT)
         own, highest = self.config.sampling_rate, max(rates, default=0)
         if highest <= own:
             return ""
         most = "up to " if len(rates) > 1 else ""
-        line = (
+        return (
             f"sounds of {most}{highest:,} Hz are resampled to {own:,} Hz: nothing above {own // 2:,} Hz "
             "is learned"
-        )
-        if self.setup.config.model.path != NEW:
-            return line
-        sizes = (self.config.frame_hop, self.config.n_fft)
-        hop, window = (2 * round(size * highest / own / 2) for size in sizes)
-        return (
-            f"{line}. To keep it: train.sizes.sampling_rate={highest} "
-            f"train.sizes.n_fft={max(window, 2 * hop)} train.sizes.frame_hop={hop}"
         )
 
     def _prepare(self) -> Event:

@@ -25,7 +25,7 @@ from burnish.training.labelled import Batch, in_place
 from burnish.training.metrics import held_out_rewards
 from burnish.training.packing import CausalModel, token_scores
 from burnish.training.pair_terms import PairAlgorithm
-from burnish.training.pairs import Answers, PairMicro, length_metrics, pair_states, wins
+from burnish.training.pairs import Answers, PairMicro, pair_states, wins
 
 if TYPE_CHECKING:
     from burnish.config.schema import DpoTrain
@@ -90,13 +90,10 @@ class DPOAlgorithm(PairAlgorithm):
         if not self.setup.stage:
             self.store(step, lambda: self._samples(step, answers, chosen_P, rejected_P))
         metrics = {
-            "rewards/chosen": float(chosen_P.mean()),
-            "rewards/rejected": float(rejected_P.mean()),
-            "rewards/margins": float((chosen_P - rejected_P).mean()),
+            **pair_metrics(answers, chosen_P, rejected_P),
             "rewards/accuracies": float(wins(found["margin"]).mean()),
             "logps/chosen": float(found["chosen_logp"].mean()),
             "logps/rejected": float(found["rejected_logp"].mean()),
-            **length_metrics(answers),
         }
         return StepReport(metrics | self.terms.finish(step, found))
 
