@@ -59,7 +59,6 @@ def make(**more):
 def test_the_first_stage_draws_its_own_tasks_once_each():
     tasks = make()
     assert isinstance(tasks, TaskSet)
-    assert tasks.train_size == 7
     assert sorted(drawn(tasks, 7)) == [0, 2, 3, 7, 8, 9, 11]
     assert sorted(drawn(tasks, 7, 7)) == [0, 2, 3, 7, 8, 9, 11]
     assert drawn(tasks, 7) != drawn(tasks, 7, 7)
@@ -90,7 +89,6 @@ def test_what_is_drawn_follows_from_seed_stage_and_index_alone():
     other = Curriculum(TASKS, one.stages, seed=5, always=RARE)
     other.stage = 2
     assert [other.train(i) for i in range(30)] != backwards[::-1]
-    assert one.fingerprint == two.fingerprint != other.fingerprint
 
 
 def test_tasks_of_a_batch_have_different_ids():

@@ -129,7 +129,7 @@ def test_bits_per_byte_are_the_loss_over_the_bytes(tmp_path):
     write_text(tmp_path)
     one = make(tmp_path, steps=1)
     before = one.algorithm.rows.held_out(6)
-    losses = held_out_losses(one.algorithm.module, before, 8, one.algorithm.setup.batches)
+    losses = held_out_losses(one.algorithm.module, before, one.algorithm.setup.batches)
     batch = one.algorithm.batch(0)
     events = finish(one)
     first, last = (event for event in events if isinstance(event, HeldOut))

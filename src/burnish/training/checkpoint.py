@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import logging
 import os
 import re
@@ -99,7 +98,7 @@ class Checksums(Struct, frozen=True, kw_only=True):
 
 class Damaged(StoreError):
     def __init__(self, place: Path, what: str) -> None:
-        super().__init__(f"checkpoint {shown_path(place)} is damaged: {what}")
+        super().__init__(f"{shown_path(place)} is damaged: {what}")
         self.what = what
 
 
@@ -172,17 +171,7 @@ def load_state(place: Path) -> TrainState:
 
 
 def load_optimiser(place: Path, optimiser: MasterAdamW) -> None:
-    tensors = _tensors(place, OPTIMISER)
-    expected = optimiser.state()
-    for name, tensor in expected.items():
-        got = tensors.get(name)
-        if got is None or got.shape != tensor.shape:
-            shape = "nothing" if got is None else f"shape {tuple(got.shape)}"
-            raise StoreError(
-                f"checkpoint {place}: {OPTIMISER} has {shape} for {name}; expected "
-                f"{tuple(tensor.shape)}. Was it written for another model?"
-            )
-    optimiser.load(tensors)
+    optimiser.load(_tensors(place, OPTIMISER))
 
 
 def load_algorithm(place: Path) -> AlgorithmState:
@@ -359,13 +348,10 @@ def replay(place: Path) -> str:
             f"{place} is no crash folder (no report.json); a stopped run names it, as "
             "runs/NAME/crash/step-N"
         )
-    try:
-        report = msgspec.json.decode((place / "report.json").read_bytes(), type=Report)
-    except (OSError, msgspec.MsgspecError, RecursionError) as error:
-        raise StoreError(f"{place} is damaged: {error}.") from error
+    report = _decoded(place, "report.json", Report)
     run = place.parent.parent
     config = load(Config, run / "config.toml").value
-    with RunStore.open(run, read_only=True) as store:
+    with RunStore.open(run, read_only=True) as store, _reading(place, "what was kept"):
         try:
             setup, algorithm = _opened(config, report, place, store)
             with contextlib.closing(setup.loop):
@@ -378,8 +364,6 @@ def replay(place: Path) -> str:
         except GuardTripped as error:
             name_samples(error, store)
             return str(error)
-        except (OSError, msgspec.MsgspecError, json.JSONDecodeError, RecursionError) as error:
-            raise StoreError(f"{place} is damaged: {error}.") from error
     return f"the {report.stage} guard of step {report.step + 1} did not trip again"
 
 

@@ -19,7 +19,7 @@ from burnish.boundary import Count, Share
 from burnish.config.schema import Curriculum as CurriculumConfig
 from burnish.errors import StoreError, UserError
 from burnish.records import Task
-from burnish.seeds import derive, digest
+from burnish.seeds import derive
 from burnish.store.durable import write_file
 from burnish.tasks.base import TaskSet, epoch_order, in_epoch
 
@@ -87,28 +87,6 @@ class Curriculum:
         self._easier = [tuple(sorted(before - everywhere)) for before in earlier[:-1]]
         self._order = lru_cache(maxsize=8)(epoch_order.__wrapped__)
 
-    @property
-    def name(self) -> str:
-        return self.tasks.name
-
-    @property
-    def fields(self) -> frozenset[str]:
-        return self.tasks.fields
-
-    @property
-    def fingerprint(self) -> str:
-        stages = msgspec.json.encode((self.stages, self._fresh, self.seed, self.replay))
-        return digest(self.tasks.fingerprint, stages)
-
-    @property
-    def train_size(self) -> int:
-        return len(self.stages[self.stage])
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        sizes = ", ".join(str(len(stage)) for stage in self.stages)
-        return (*self.tasks.notes, f"curriculum: {len(self.stages)} stages of {sizes} tasks")
-
     def train(self, index: int) -> Task:
         """The task at a position of the stream: mostly of what the stage adds, some of the rest.
 
@@ -122,12 +100,6 @@ class Curriculum:
         lap, place = divmod(drawn, len(pool))
         seed = derive(self.seed, "curriculum", self.stage, int(is_replay))
         return in_epoch(self.tasks.train(pool[self._order(seed, lap, len(pool))[place]]), lap)
-
-    def held_out(self, limit: int | None = None) -> list[Task]:
-        return self.tasks.held_out(limit)
-
-    def sample(self, k: int) -> list[Task]:
-        return [self.train(index) for index in range(min(k, self.train_size))]
 
 
 class CurriculumState(Struct, frozen=True):

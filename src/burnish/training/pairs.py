@@ -297,7 +297,7 @@ def pair_states(
     return PairStates(*both, chosen_P, rejected_P, micro.places_P, micro.pairs)
 
 
-def pair_metrics(answers: Answers, chosen_P: Tensor, rejected_P: Tensor) -> dict[str, float]:
+def step_metrics(answers: Answers, chosen_P: Tensor, rejected_P: Tensor) -> dict[str, float]:
     """Mean scores and tokens of chosen and rejected answers, and the tokens of the whole step."""
     lengths, count = [one.trained_tokens for one in answers.trajectories], len(answers.pairs)
     return {

@@ -25,7 +25,7 @@ from burnish.training.labelled import Batch, in_place
 from burnish.training.metrics import held_out_rewards
 from burnish.training.packing import CausalModel, token_scores
 from burnish.training.pair_terms import PairAlgorithm
-from burnish.training.pairs import Answers, PairMicro, pair_states, wins
+from burnish.training.pairs import Answers, PairMicro, pair_states, step_metrics, wins
 
 if TYPE_CHECKING:
     from burnish.config.schema import DpoTrain
@@ -90,7 +90,7 @@ class DPOAlgorithm(PairAlgorithm):
         if not self.setup.stage:
             self.store(step, lambda: self._samples(step, answers, chosen_P, rejected_P))
         metrics = {
-            **pair_metrics(answers, chosen_P, rejected_P),
+            **step_metrics(answers, chosen_P, rejected_P),
             "rewards/accuracies": float(wins(found["margin"]).mean()),
             "logps/chosen": float(found["chosen_logp"].mean()),
             "logps/rejected": float(found["rejected_logp"].mean()),

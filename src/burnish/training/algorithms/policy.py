@@ -417,7 +417,7 @@ class PolicyAlgorithm(PolicyUpdate):
             )
         self.curriculum_state = state
         self.curriculum.stage = state.stage
-        self.cursor.draw_from(self.curriculum)
+        self.cursor.draw_from(self.curriculum.train)
         return StageBegun(state.stage, len(stages), len(stages[state.stage]), step)
 
     def evaluate(self, step: int) -> HeldOutScores:

@@ -38,10 +38,10 @@ from burnish.training.pair_terms import PairAlgorithm
 from burnish.training.pairs import (
     Answers,
     PairMicro,
-    pair_metrics,
     pair_states,
     scored_spans,
     signed_margin,
+    step_metrics,
     wins,
 )
 
@@ -91,7 +91,7 @@ class RewardModelAlgorithm(ScoreHeadAlgorithm[Pair, Answers, PairMicro], PairAlg
         chosen_N, rejected_N = found["chosen"], found["rejected"]
         self.store(step, lambda: stored_pairs(step, "train", answers, chosen_N, rejected_N))
         self.done = step + 1
-        metrics = pair_metrics(answers, chosen_N, rejected_N)
+        metrics = step_metrics(answers, chosen_N, rejected_N)
         right = [mark for mark in _right(answers.pairs, chosen_N - rejected_N) if mark is not None]
         if right:
             metrics["rewards/accuracies"] = sum(right) / len(right)
