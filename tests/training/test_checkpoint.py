@@ -116,7 +116,7 @@ def test_a_damaged_checkpoint_is_told_in_one_line_with_the_way_on(stopped, run, 
         resume(stopped, run)
     line = str(caught.value)
     assert "\n" not in line
-    assert line.startswith(f"{run}/checkpoints/step-000004 is damaged: ")
+    assert line.startswith(f"checkpoint {run}/checkpoints/step-000004 is damaged: ")
     way = line.split("The newest whole one is step-000002; to go on from it: ")[1]
     command = way.removesuffix("; then repeat the command")
     subprocess.run(command, shell=True, check=True)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from burnish.errors import UserError, did_you_mean
-from burnish.texts import flat_key, read_toml
+from burnish.errors import UserError
+from burnish.texts import flat_key, read_text, read_toml
 
 Place = tuple[str | int, ...]
 COMMAND_LINE = "command line"
@@ -81,7 +81,7 @@ class Given:
 
 def from_file(path: Path) -> Given:
     """A TOML file, every value with its line."""
-    text = _read(path)
+    text = read_text(path)
     try:
         data = read_toml(text)
     except tomllib.TOMLDecodeError as error:
@@ -225,25 +225,6 @@ def _places(data: Mapping[str, Any], table: Place) -> Iterator[Place]:
         yield (*table, key)
         if isinstance(value, dict):
             yield from _places(value, (*table, key))
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8-sig")  # some editors begin a file with a mark
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file.{_neighbour(path)}") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 text (byte {error.start}).") from None
-    except OSError as error:
-        raise UserError(f"{path}: cannot read: {error.strerror}.") from None
-
-
-def _neighbour(path: Path) -> str:
-    if not path.parent.is_dir():
-        return f" Nor is there a folder {path.parent}."
-    names = sorted(found.name for found in path.parent.glob("*.toml"))
-    hint = did_you_mean(path.name, names)
-    return hint or (f" Files there: {', '.join(names)}." if names else "")
 
 
 def _syntax(path: Path, text: str, error: tomllib.TOMLDecodeError) -> str:

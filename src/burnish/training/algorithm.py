@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from burnish.rewards.combine import Weighted
     from burnish.seeds import Seeds
     from burnish.store import RunStore
+    from burnish.tasks.base import TaskSet
     from burnish.training.data import Data
     from burnish.training.devices import World
     from burnish.training.events import Event, HeldOut
@@ -240,11 +241,11 @@ class Setup(Parts):
         self._is_sent = True
         self.remote.follow(self.weight_version, self.world.first(self.remote.weight_version))
 
-    def cursor(self) -> Cursor:
-        """Walks through the run's tasks whose prompts fit."""
+    def cursor(self, tasks: TaskSet) -> Cursor:
+        """Walks through the tasks whose prompts fit."""
         rollout, tokenizer = self.config.rollout, self.trainable.loaded.tokenizer
         return Cursor(
-            tasks=self.data.tasks,
+            tasks=tasks,
             length_of=self.length_of,
             max_prompt_tokens=rollout.max_prompt_tokens,
             drop_overlong=rollout.overlong_prompts == "drop",

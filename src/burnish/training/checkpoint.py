@@ -98,7 +98,7 @@ class Checksums(Struct, frozen=True, kw_only=True):
 
 class Damaged(StoreError):
     def __init__(self, place: Path, what: str) -> None:
-        super().__init__(f"{shown_path(place)} is damaged: {what}")
+        super().__init__(f"checkpoint {shown_path(place)} is damaged: {what}")
         self.what = what
 
 

@@ -178,7 +178,7 @@ def failing(
         return ""
     worst = max((k for k in shares if k != "status/ok"), key=lambda k: shares[k])
     status = worst.removeprefix("status/")
-    reason = " ".join(reasons.get(status, "").split())
+    reason = " ".join(reasons.get(status, "").split())[:180]
     why = f"{status}, {reason}" if reason else status
     return (
         f"{failed:.0%} of the rewards of step {step + 1} have no value (most: {why}); "

@@ -108,7 +108,6 @@ def record_set(data: Data, settings: LatentsTrain, **more: Any) -> LabelledSet[R
         read,
         what="records",
         bad=settings.bad_records,
-        setting="train.bad_records",
         together=False,
         **more,
     )
@@ -221,8 +220,6 @@ class RowMaker:
                 f"task {task}: a picture became {shape}; expected (rows, columns, {self.size}), "
                 "the width of the model"
             )
-        if not given.isfinite().all():
-            raise UserError(f"task {task}: vectors of a picture that are no numbers")
         return given.detach().float().cpu()
 
 

@@ -74,7 +74,6 @@ class PairSet(LabelledSet[Pair]):
             lambda task: read_pair(task, settings),
             what="pairs",
             bad=settings.bad_pairs,
-            setting="train.bad_pairs",
             seed=seed,
             keeps=lambda pair: pair.target != 0.5 or has_ties,
             fits=lambda pair: spans is None or _fits(pair, settings, spans, max_tokens),

@@ -113,7 +113,7 @@ class PolicyAlgorithm(PolicyUpdate):
             critic=CriticModel.open(setup, chosen) if isinstance(chosen, SeparateCritic) else None,
         )
         self.setup = setup
-        self.cursor = setup.cursor()
+        self.cursor = setup.cursor(setup.data.tasks)
         self.collector = RolloutCollector(
             setup.lm,
             setup.scorer,

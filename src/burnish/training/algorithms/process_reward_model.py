@@ -294,7 +294,6 @@ def solution_set(
         lambda task: read_solution(task, settings),
         what="solutions",
         bad=settings.bad_solutions,
-        setting="train.bad_solutions",
         **more,
     )
 
