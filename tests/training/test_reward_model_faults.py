@@ -5,13 +5,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from test_reward_model import pair_rows, run_of, term, write_pairs
-from training_cases import SMALL, finish, merged, one_and_two, stop_after
+from training_cases import finish, one_and_two, stop_after
 
-from burnish.config import Config, load
 from burnish.config.schema import RewardModelTrain
 from burnish.errors import UserError
-from burnish.training import build
-from burnish.training.events import Finished, StepDone
+from burnish.training.events import Finished
 from burnish.training.labelled import UnusableRow
 from burnish.training.pairs import are_alike, conversation, read_pair
 
@@ -59,16 +57,6 @@ def test_ties_are_dropped_or_kept(tmp_path):
         trainer.store.close()
 
 
-def test_one_pair_a_batch_and_one_pair_in_all(tmp_path):
-    events = finish(run_of(tmp_path, {"steps": 2}, batch=1))
-    assert all(e.metrics["loss/total"] > 0 for e in events if isinstance(e, StepDone))
-    task = write_pairs(tmp_path, GOOD[:1]) | {"held_out": {"by": "share", "share": 0.0}}
-    small = {key: value for key, value in SMALL.items() if key != "rewards"}
-    table = merged(small, {"task": task, "train": {"kind": "reward_model", "batch": 3}, "steps": 1})
-    events = finish(build(load(Config, table), tmp_path / "one", root=tmp_path))
-    assert isinstance(events[-1], Finished)
-
-
 def test_answers_may_be_messages(tmp_path):
     turns = [{"role": "assistant", "content": "YES"}]
     whole = [{"role": "user", "content": "ball 0?"}, *turns]
@@ -87,20 +75,6 @@ def test_answers_may_be_messages(tmp_path):
         for name in ("text", "turns")
     ]
     assert all(torch.equal(same[0][key], same[1][key]) for key in same[0])
-
-
-def test_a_term_that_raises_is_one_line(tmp_path):
-    settings = term(tmp_path)
-    (tmp_path / "my_term.py").write_text(
-        (tmp_path / "my_term.py").read_text() + "\n\nclass Bad(Drift):\n"
-        "    def loss(self, states, total):\n        raise ZeroDivisionError('no such attribute')\n"
-    )
-    settings |= {"path": settings["path"].replace(":Drift", ":Bad")}
-    with pytest.raises(UserError) as refused:
-        finish(run_of(tmp_path, terms=[settings]))
-    line = str(refused.value)
-    assert "train.terms: 'drift' failed: ZeroDivisionError: no such attribute" in line
-    assert "\n" not in line
 
 
 UNFIT = {

@@ -385,18 +385,9 @@ def swapped(
 
 
 def blamed(given: Given, message: str) -> str:
-    """Where a table breaks its own rule: the key that the message begins with, if that was typed.
-
-    Other words that changed the table are told beside its place: a rule may span several keys.
-    """
+    """Where a table breaks its own rule: at the key that the message begins with, if that was typed."""
     named = given.value.get(message.partition(":")[0])
-    if named is not None and named.latest().word:
-        return str(named.latest())
-    words = dict.fromkeys(origin.word for origin in given.typed())
-    if not words or given.origin.word:
-        return str(given.latest())
-    label = next(given.typed()).label
-    return f"{label}, {', '.join(map(repr, words))}, on {given.origin}"
+    return str((named if named is not None and named.latest().word else given).latest())
 
 
 def _keys(struct: type[Struct]) -> set[str]:

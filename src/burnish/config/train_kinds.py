@@ -23,6 +23,9 @@ PlainName = Annotated[
 Sources = Name | Annotated[tuple[str, ...], Meta(min_length=1)]
 HeldOutShare = Annotated[float, Meta(ge=0.0, le=0.9)]
 RowCount = Annotated[int, Meta(ge=1, le=100_000)]
+Size = Annotated[int, Meta(ge=1, le=65_536)]
+Layers = Annotated[int, Meta(ge=1, le=1024)]
+Window = Annotated[int, Meta(ge=4, le=65_536)]
 
 
 class Section(Settings, frozen=True, kw_only=True):
@@ -57,9 +60,13 @@ class DataTrain(TrainSection, frozen=True):
 class SoundTrain(DataTrain, frozen=True):
     """Base of the kinds that learn from sounds."""
 
-    if TYPE_CHECKING:
-        held_out_data: str | tuple[str, ...]
-        held_out: HeldOutShare
+    column: str = ""
+    """Column of the sounds in tables; empty: audio, sound, wav, flac, ogg, mp3 or bytes."""
+    held_out_data: str | tuple[str, ...] = ()
+    """Sounds or rows to evaluate on, in the same forms; empty: a share of `data`."""
+    held_out: HeldOutShare = 0.05
+    """Share that is never trained on where `held_out_data` names none, chosen by a hash of the sounds'
+    samples or of their texts."""
 
     @property
     def held_out_sources(self) -> tuple[str, ...]:
@@ -401,17 +408,17 @@ class CodecSizes(Section, frozen=True):
 
     sampling_rate: Annotated[int, Meta(ge=1000, le=768_000)] = 16_000
     """Samples a second; sounds are resampled to it."""
-    n_fft: Annotated[int, Meta(ge=4, le=65_536)] = 320
+    n_fft: Window = 320
     """Samples of a window of the spectrum."""
     frame_hop: Annotated[int, Meta(ge=2, le=65_536)] = 80
     """Samples from one window to the next; even, at most half of `n_fft`."""
     strides: Annotated[tuple[Annotated[int, Meta(ge=1, le=64)], ...], Meta(min_length=1)] = (8,)
     """By how much each stage lowers the rate of windows; 25 latents a second by default."""
-    hidden_size: Annotated[int, Meta(ge=1, le=65_536)] = 256
+    hidden_size: Size = 256
     """Channels of the convolutions."""
-    latent_size: Annotated[int, Meta(ge=1, le=65_536)] = 64
+    latent_size: Size = 64
     """Channels of a latent."""
-    residual_dilations: tuple[Annotated[int, Meta(ge=1, le=1024)], ...] = (1, 1)
+    residual_dilations: tuple[Layers, ...] = (1, 1)
     """One residual unit each, in every stage."""
     bottleneck: Literal["plain", "kl", "sigma", "noise", "norm", "norm+noise"] = "norm+noise"
     """`plain`; `kl` (a VAE); `sigma`, also `noise` (noise of a random strength); `norm` (normalised over
@@ -434,7 +441,7 @@ class Adversarial(Section, frozen=True):
     """Of the distance between its hidden layers on the sound and on the reconstruction."""
     channels: Annotated[int, Meta(ge=1, le=4096)] = 32
     """Of its convolutions."""
-    windows: tuple[Annotated[int, Meta(ge=4, le=65_536)], ...] = ()
+    windows: tuple[Window, ...] = ()
     """Samples of the windows whose spectra it judges; empty: about 16 and 64 ms."""
 
 
@@ -444,20 +451,13 @@ class CodecTrain(SoundTrain, frozen=True, tag="codec"):
     data: Sources
     """Sound files, folders of them, Parquet files with the bytes of sounds, or a function
     `mine.py:sounds` that yields pairs of samples and rate; one or a list."""
-    column: str = ""
-    """Column of the sounds in tables; empty: audio, sound, wav, flac, ogg, mp3 or bytes."""
-    held_out_data: str | tuple[str, ...] = ()
-    """Sounds to evaluate on, in the same forms; empty: a share of `data`."""
-    held_out: HeldOutShare = 0.05
-    """Share of the sounds that is never trained on where `held_out_data` names none, chosen by a hash of
-    their samples."""
     batch: RowCount = 16
     """Crops of a step."""
     seconds: Annotated[float, Meta(gt=0.0, le=600.0)] = 1.0
     """Length of a crop; shorter sounds are padded, and padding counts for nothing."""
     sizes: CodecSizes = CodecSizes()
     """Of the tokenizer where `model.path` is `new`."""
-    windows: tuple[Annotated[int, Meta(ge=4, le=65_536)], ...] = ()
+    windows: tuple[Window, ...] = ()
     """Samples of the windows whose spectra are compared; empty: six sizes, about 4 to 128 ms."""
     adversarial: Adversarial | None = None
     """A discriminator beside the spectral loss; none: without."""
@@ -468,17 +468,17 @@ class GeneratorSizes(Section, frozen=True):
 
     patch: Annotated[int, Meta(ge=1, le=64)] = 2
     """Latents that are made at one time."""
-    hidden_size: Annotated[int, Meta(ge=1, le=65_536)] = 256
+    hidden_size: Size = 256
     """Of the transformer; a multiple of the heads."""
-    num_hidden_layers: Annotated[int, Meta(ge=1, le=1024)] = 6
+    num_hidden_layers: Layers = 6
     """Of the transformer."""
-    num_attention_heads: Annotated[int, Meta(ge=1, le=1024)] = 4
+    num_attention_heads: Layers = 4
     """Of the transformer."""
     head: Literal["flow", "regression"] = "flow"
     """`flow` draws a patch from noise; `regression` learns the mean of what may follow, to compare with."""
     head_size: Annotated[int, Meta(ge=2, le=65_536)] = 256
     """Width of the head."""
-    head_layers: Annotated[int, Meta(ge=1, le=1024)] = 4
+    head_layers: Layers = 4
     """Of the head."""
     beside: bool = True
     """A patch stands beside the characters that it should say, by the mean pace of the data, which is
@@ -493,24 +493,17 @@ class SpeechTrain(SoundTrain, frozen=True, kw_only=True, tag="speech"):
     data: Sources
     """JSONL, CSV, TSV or Parquet files with sounds (paths from the file's folder, or bytes), texts and
     names of voices, or a function `mine.py:rows` that yields such rows; one or a list."""
-    column: str = ""
-    """Column of the sounds; empty: audio, sound, wav, flac, ogg, mp3 or bytes."""
     text: Name = "text"
     """Column of what is said."""
     voice: Name = "voice"
     """Column of who says it; without it there is one voice, which has no name."""
     longest: Annotated[float, Meta(gt=0.0, le=600.0)] = 15.0
     """Seconds of a sound; rows with longer ones are left out, counted and named."""
-    held_out_data: str | tuple[str, ...] = ()
-    """Rows to evaluate on, in the same forms; empty: a share of `data`."""
-    held_out: HeldOutShare = 0.05
-    """Share of the sentences that is never trained on where `held_out_data` names none, chosen by a hash
-    of their text."""
     batch: RowCount = 16
     """Rows of a step."""
     sizes: GeneratorSizes = GeneratorSizes()
     """Of the generator where `model.path` is `new`."""
-    times: Annotated[int, Meta(ge=1, le=1024)] = 4
+    times: Layers = 4
     """Random times at which the head is asked about each patch."""
     dropout: Share = 0.1
     """Share of the patches whose condition is left out: what guidance compares with."""

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -52,8 +51,6 @@ from burnish.training.guards import check_saved, name_samples
 from burnish.training.optimiser import MasterAdamW
 from burnish.training.trainable import Trainable, start_model
 from burnish.training.update import MicroBatcher, Updater
-
-logger = logging.getLogger(__name__)
 
 OPTIMISER = "trainer/optimiser.safetensors"
 ALGORITHM = "trainer/algorithm.safetensors"
@@ -148,15 +145,9 @@ def newest(folder: Path, store: RunStore, stage: str = "") -> Path | None:
     Where it is damaged, or `run.db` has lost rows that it counted, one line says so, names the
     newest one from which the run can go on, and how. Nothing is chosen silently.
     """
-    if not os.path.lexists(folder):
-        return None
     if not folder.is_dir():
-        raise StoreError(f"{folder} is not a folder; expected the run's checkpoints in it.")
+        return None
     remove_drafts(folder)
-    for stray in sorted(p for p in folder.iterdir() if not _NAME.fullmatch(p.name)):
-        logger.warning(
-            "%s is no checkpoint of this run (expected step-N); it is left alone.", stray
-        )
     found = _all(folder)
     if not found:
         return None
