@@ -201,19 +201,6 @@ def test_a_tokenizer_of_a_folder_goes_on_learning(sounds):
     finish(run)
 
 
-def hostile(kind):
-    wave = np.sin(np.arange(4000) / 9).astype(np.float32) * 0.3
-    if kind == "empty":
-        return encode_sound(wave, 2000)[:44].replace(b"\x40\x1f\x00\x00", b"\x00\x00\x00\x00")
-    if kind == "nan":
-        wave[17] = np.nan
-        good = encode_sound(np.nan_to_num(wave), 2000, bits=32)
-        return good[: -wave.nbytes] + wave.astype("<f4").tobytes()
-    if kind == "cut":
-        return encode_sound(wave, 2000)[:-500]
-    return b"no sound at all"
-
-
 def test_many_channels_and_high_rates_are_brought_to_the_models(sounds):
     wave = 0.3 * np.sin(np.arange(96_000) / 60)
     write_sound(sounds / "sounds/8.wav", np.stack([wave] * 8, 1), 192_000)

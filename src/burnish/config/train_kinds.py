@@ -445,7 +445,7 @@ class Adversarial(Section, frozen=True):
     """Samples of the windows whose spectra it judges; empty: about 16 and 64 ms."""
 
 
-class CodecTrain(SoundTrain, frozen=True, tag="codec"):
+class CodecTrain(SoundTrain, frozen=True, kw_only=True, tag="codec"):
     """Learn an audio tokenizer: sounds to latents and back."""
 
     data: Sources

@@ -180,11 +180,11 @@ class PolicyUpdate(Algorithm[PolicyBatch, Micro]):
             yield Rolled(packed, batch)
         if self.critic is not None and batch.members:
             # Also where the passes of a first attempt did not fit: what they left is forgotten.
-            self.critic.clear()
+            self.critic.optimiser.clear()
             cut = self.critic.batches(self.batches)
             for packed in cut.split(batch.trajectories, batch.members, tokens):
                 yield Valued(packed, batch)
-                self.critic.collect()
+                self.critic.optimiser.collect()
         if self.imitation is None:
             return
         self.rollout_sums = []
