@@ -18,8 +18,6 @@ from burnish.texts import flat_key, read_text, read_toml
 Place = tuple[str | int, ...]
 COMMAND_LINE = "command line"
 PYTHON = "Python"
-SHOWN = 200
-"""Characters of a typed word that a message repeats."""
 Meaning = Callable[[Sequence[str], Any], Any]
 """What a typed value means, from its key's parts and the value: a path starts at a folder, say."""
 
@@ -34,7 +32,7 @@ class Origin:
     """The word of the command line, or the argument in Python, that gave it."""
 
     def __str__(self) -> str:
-        return f"{self.label}, {_shown(self.word)}" if self.word else self.label
+        return f"{self.label}, {self.word!r}" if self.word else self.label
 
 
 @dataclass
@@ -139,7 +137,7 @@ def override(
     keys = dotted(key.strip()) if sign else []
     if not keys:
         raise UserError(
-            f"{label}: {_shown(word)} is no override; expected dotted.key=value, for example "
+            f"{label}: {word!r} is no override; expected dotted.key=value, for example "
             "rollout.samples=8."
         )
     # White space alone is a value: a separator.
@@ -256,7 +254,7 @@ def _parse(text: str, word: str, label: str) -> Any:
     except tomllib.TOMLDecodeError as error:
         if text[:1] in ("[", "{", '"', "'"):
             raise UserError(
-                f"{label}: {_shown(word)} holds no valid TOML value: "
+                f"{label}: {word!r} holds no valid TOML value: "
                 f"{re.sub(r' .at (line|end).*', '', str(error))}. "
                 f"A text that begins so needs quotes: {word.partition('=')[0]}='\"...\"'."
             ) from None
@@ -268,15 +266,11 @@ def _index(items: list[Given], keys: Sequence[str], part: str, origin: Origin) -
     if is_index(part, len(items)):
         return int(part)
     raise UserError(
-        f"{origin.label}: {_shown(origin.word)}: {'.'.join(keys)} is a list of {len(items)}; expected an "
-        f"index from 0 to {len(items) - 1} instead of {_shown(part)}."
+        f"{origin.label}: {origin.word!r}: {'.'.join(keys)} is a list of {len(items)}; expected an "
+        f"index from 0 to {len(items) - 1} instead of {part!r}."
     )
 
 
 def is_index(text: str, size: int) -> bool:
     """Whether a key is the number of one of `size` entries."""
     return text.isascii() and text.isdigit() and len(text) < 10 and int(text) < size
-
-
-def _shown(word: str) -> str:
-    return repr(word) if len(word) <= SHOWN else f"{word[:SHOWN]!r}..."

@@ -123,8 +123,6 @@ class Remote(SamplerSection, frozen=True, tag="remote"):
     version_path: Route = ""
     """Route, such as `/weights`, whose JSON says `weight_version` and, where the server knows it,
     `weights_checksum`; asked after each update. Empty: not asked."""
-    update_every: PositiveInt = 1
-    """Steps between two updates of the server; above 1 needs `rollout.max_staleness`."""
     api_key_env: str = ""
     """Environment variable with the server's key."""
     concurrency: PositiveInt = 64
@@ -330,19 +328,10 @@ class Config(Section, frozen=True):
             raise ArgumentError(
                 f"stages: got the names {', '.join(names)}, expected different ones"
             )
-        if not isinstance(self.sampler, Remote):
-            return
-        if not self.rollout.is_sampled:
+        if isinstance(self.sampler, Remote) and not self.rollout.is_sampled:
             raise ArgumentError(
                 "sampler.kind: got remote with rollout.kind = 'recorded', which samples nothing; "
                 "expected in_process"
-            )
-        lag = (self.sampler.update_every - 1) * self.update.epochs * self.update.minibatches
-        if lag > self.rollout.max_staleness:
-            raise ArgumentError(
-                f"rollout.max_staleness: got {self.rollout.max_staleness}, expected at least {lag}: "
-                f"with sampler.update_every = {self.sampler.update_every} the server's weights lag "
-                "by that many updates"
             )
 
     def stage_steps(self, stage: Stage) -> int:

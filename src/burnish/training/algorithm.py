@@ -171,7 +171,6 @@ class Setup(Parts):
     """Copies of the gradient sums of this process as they stand between two micro-batches."""
     decoding: str = ""
     """How a diffusion model under training writes, such as `steps=8`; empty: as its folder says."""
-    _moves: int = 0
     _is_sent: bool = False
 
     @property
@@ -206,10 +205,8 @@ class Setup(Parts):
         self.weight_version = version
         if "local" in self.__dict__:
             self.local.weight_version = version
-        self._moves += 1
         if self._is_sent:
-            every = int(getattr(self.config.sampler, "update_every", 1))
-            self._send(is_due=self._moves % every == 0)
+            self._send()
 
     def ready_sampler(self) -> None:
         """See to it that a server which samples was given this run's weights."""
@@ -234,9 +231,9 @@ class Setup(Parts):
             tensors = self.trainable.weights().items()
             await self.remote.update_weights(self.weight_version, tensors)
 
-    def _send(self, *, is_due: bool = True) -> None:
+    def _send(self) -> None:
         assert self.remote is not None
-        if is_due and self.world.is_main:
+        if self.world.is_main:
             self.loop.run(self.send_again)
         self._is_sent = True
         self.remote.follow(self.weight_version, self.world.first(self.remote.weight_version))

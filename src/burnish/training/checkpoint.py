@@ -183,7 +183,7 @@ def _tensors(place: Path, name: str) -> dict[str, Tensor]:
 def _reading(place: Path, name: str) -> Iterator[None]:
     try:
         yield
-    except (OSError, SafetensorError, msgspec.MsgspecError, RecursionError) as error:
+    except (OSError, SafetensorError, msgspec.MsgspecError) as error:
         why = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
         raise Damaged(place, f"{name}: {why or type(error).__name__}") from error
 

@@ -163,7 +163,7 @@ def open_curriculum(
             difficulty = msgspec.json.decode(path.read_bytes(), type=shares)
             if len(difficulty) != len(pool):
                 raise msgspec.ValidationError(f"expected {len(pool)} numbers")
-        except (OSError, msgspec.MsgspecError, RecursionError) as error:
+        except msgspec.MsgspecError as error:
             raise StoreError(
                 f"{path} cannot be read ({error}); remove it to measure the tasks again"
             ) from error

@@ -44,7 +44,7 @@ from burnish.models.masked_diffusion.samplers import (
 from burnish.records import Message, Task
 from burnish.training.algorithm import Setup
 from burnish.training.data import open_experts, text_of
-from burnish.training.packed_text import PackedText, Sequences, ended_document_starts, packed_text
+from burnish.training.packed_text import PackedText, Sequences, ended_document_starts
 from burnish.training.update import MicroBatcher
 
 FITTED = (
@@ -207,7 +207,7 @@ class CorpusRows(Rows):
 
     def __init__(self, setup: Setup, settings: DiffusionTrain, module: Decoder) -> None:
         super().__init__(setup, settings, module)
-        self.text = packed_text(setup, settings)
+        self.text = PackedText(setup, settings)
 
     def train(self, step: int) -> list[TokenRow]:
         return self._rows(self.text.batch(step, self.settings.batch))
