@@ -147,7 +147,7 @@ def _eval_loss(trainer: Any, plan: Plan) -> float:
     """Held-out loss with uniform rates in strata and fixed masks."""
     algorithm = trainer.algorithm
     rows = algorithm.rows.held_out(plan.prompts)
-    losses = held_out_losses(algorithm.module, rows, 8, algorithm.setup.batches)
+    losses = held_out_losses(algorithm.module, rows, algorithm.setup.batches)
     return math.fsum(losses) / len(losses)
 
 

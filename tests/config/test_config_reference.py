@@ -74,7 +74,7 @@ def test_the_same_words_have_one_order():
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ("", "tracked_samples"),
+        ("", "trackers"),
         ("policy.", "trust_region"),
         ("policy", "Terms that are added to the policy loss."),
         ("policy.advantage", "leave_one_out, rloo"),

@@ -14,8 +14,9 @@ from msgspec import Meta, Struct
 
 from burnish.config import schema, shapes
 from burnish.config.loading import load, load_flat, render
-from burnish.config.resolve import LARGEST
 from burnish.policy.recipe import Recipe
+
+LARGEST = 1e15
 
 
 class Sections(Struct, frozen=True, forbid_unknown_fields=True):

@@ -300,20 +300,6 @@ def test_a_large_file_is_summed_piece_by_piece(tmp_path, monkeypatch):
     assert [name for name in names if before[name] != after[name]] == ["5500"]
 
 
-def test_stray_folders_are_left_alone(stopped, run, caplog):
-    stray = run / "checkpoints" / "step-final"
-    shutil.copytree(run / "checkpoints" / "step-000004", stray)
-    (run / "checkpoints" / "notes.txt").write_text("mine")
-    assert finish(resume(stopped, run))[-1].status == "finished"
-    assert stray.is_dir()
-    assert "step-final is no checkpoint of this run" in caplog.text
-    assert sorted(p.name for p in (run / "checkpoints").glob("step-0*")) == [
-        "step-000002",
-        "step-000004",
-        "step-000006",
-    ]
-
-
 def test_a_checkpoint_of_an_earlier_version_is_not_continued(stopped, run):
     for place in (run / "checkpoints").iterdir():
         path = place / "trainer" / "state.json"

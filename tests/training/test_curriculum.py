@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from burnish.errors import UserError
-from burnish.tasks.base import TaskSet
 from burnish.training.curriculum import (
     Curriculum,
     CurriculumState,
@@ -58,8 +57,6 @@ def make(**more):
 
 def test_the_first_stage_draws_its_own_tasks_once_each():
     tasks = make()
-    assert isinstance(tasks, TaskSet)
-    assert tasks.train_size == 7
     assert sorted(drawn(tasks, 7)) == [0, 2, 3, 7, 8, 9, 11]
     assert sorted(drawn(tasks, 7, 7)) == [0, 2, 3, 7, 8, 9, 11]
     assert drawn(tasks, 7) != drawn(tasks, 7, 7)
@@ -90,7 +87,6 @@ def test_what_is_drawn_follows_from_seed_stage_and_index_alone():
     other = Curriculum(TASKS, one.stages, seed=5, always=RARE)
     other.stage = 2
     assert [other.train(i) for i in range(30)] != backwards[::-1]
-    assert one.fingerprint == two.fingerprint != other.fingerprint
 
 
 def test_tasks_of_a_batch_have_different_ids():
@@ -111,8 +107,6 @@ def test_stages_that_add_nothing_are_left_out():
     assert set(drawn(rare, 8)) == {0, 3}
     with pytest.raises(UserError, match="no task of 'items' is easy enough for any stage"):
         Curriculum(TASKS, [(), ()])
-    with pytest.raises(ValueError, match="replay"):
-        make(replay=1.0)
 
 
 def walk(scores, patience=2, **more):
@@ -147,8 +141,6 @@ def test_the_last_stage_stays_and_the_state_is_saved_as_it_is():
     assert walk([0.5] * 9, patience=1, stages=3)[-1][0] == 2
     state = CurriculumState(stage=1, best=0.25, stale=1)
     assert msgspec.json.decode(msgspec.json.encode(state), type=CurriculumState) == state
-    with pytest.raises(ValueError, match="patience"):
-        advance(state, 0.5, 0)
 
 
 def test_difficulty_is_measured_over_answers_that_have_a_value():

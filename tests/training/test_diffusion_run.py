@@ -28,18 +28,16 @@ SMALL = {
 PROBED = {
     "rates": "p_pots",
     "probe_at": 1,
-    "refit_every": 2,
     "probe_rows": 3,
     "probe_rates": 6,
     "probe_masks": 2,
-    "fit_starts": 1,
 }
 NOISES = {
     "standard": {"strata": False},
     "clipped": {"rates": "clipped"},
     "two masks": {"passes": 2},
     "mirror": {"masks": "mirror"},
-    "mirror once": {"masks": "mirror_deduplicated", "stacked": False},
+    "mirror once": {"masks": "mirror_deduplicated"},
     "delimiters": {"delimiters": ["1"]},
     "fitted": {**PROBED, "masks": "mirror"},
 }

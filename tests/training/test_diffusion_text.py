@@ -129,7 +129,7 @@ def test_bits_per_byte_are_the_loss_over_the_bytes(tmp_path):
     write_text(tmp_path)
     one = make(tmp_path, steps=1)
     before = one.algorithm.rows.held_out(6)
-    losses = held_out_losses(one.algorithm.module, before, 8, one.algorithm.setup.batches)
+    losses = held_out_losses(one.algorithm.module, before, one.algorithm.setup.batches)
     batch = one.algorithm.batch(0)
     events = finish(one)
     first, last = (event for event in events if isinstance(event, HeldOut))
@@ -154,7 +154,7 @@ def test_bits_per_byte_are_the_loss_over_the_bytes(tmp_path):
 @pytest.mark.parametrize("noise", [{}, {"rates": "p_pots", "probe_at": 1, "probe_rows": 2}])
 def test_a_stopped_run_goes_on_bit_by_bit(tmp_path, noise):
     write_text(tmp_path)
-    small = {"probe_rates": 6, "probe_masks": 2, "fit_starts": 1} if noise else {}
+    small = {"probe_rates": 6, "probe_masks": 2} if noise else {}
     finish(make(tmp_path, {**noise, **small}, "whole"))
     finish_with_stops(lambda: make(tmp_path, {**noise, **small}, "parts"), 3)
     assert_same(outcome(tmp_path / "whole"), outcome(tmp_path / "parts"))
@@ -202,39 +202,6 @@ def test_text_is_learned_by_the_recipe_for_answers(tmp_path, monkeypatch):
     one = build(asked.resolved, tmp_path / "run", root=asked.root)
     assert one.algorithm.canvas == 0
     one.store.close()
-
-
-def test_other_prompt_tokens_may_be_masked_by_chance(tmp_path):
-    task = {"kind": "arithmetic", "level": 1}
-
-    def rows(rest, folder):
-        train = {
-            "kind": "diffusion",
-            "batch": 40,
-            "canvas": 4,
-            "syntax": "markdown",
-            "syntax_rest": rest,
-        }
-        table = {
-            "task": task,
-            "train": train,
-            "experts": {"field": "answer"},
-            "model": {"path": "diffusion:tiny"},
-        }
-        one = build(load(Config, table), tmp_path / folder, root=tmp_path)
-        found, again = one.algorithm.rows.train(0), one.algorithm.rows.train(0)
-        one.store.close()
-        assert all((a.eligible == b.eligible).all() for a, b in zip(found, again, strict=True))
-        return found
-
-    none, half, every = rows(0.0, "a"), rows(0.5, "b"), rows(1.0, "c")
-    assert all(row.eligible.all() for row in every)
-    for few, some in zip(none, half, strict=True):
-        assert few.ids == some.ids
-        assert (some.eligible | ~few.eligible).all()
-    others = sum((~row.eligible).sum() for row in none)
-    joined = sum((b.eligible & ~a.eligible).sum() for a, b in zip(none, half, strict=True))
-    assert 0.4 < joined / others < 0.6
 
 
 def test_what_is_tried_and_measured_is_the_text(tmp_path, capsys, monkeypatch):

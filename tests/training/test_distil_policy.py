@@ -83,8 +83,6 @@ def test_the_prefix_of_weights_that_stay_is_computed_once(tmp_path, monkeypatch)
     assert len(counts) == 1
     finish(run_of(tmp_path, {"steps": 3, "evaluation": {"prompts": 0}}, run="b", teacher="ema"))
     assert len(counts) == 1 + 3
-    finish(run_of(tmp_path, {"steps": 2}, run="c", reuse_prefix=False))
-    assert len(counts) == 4
 
 
 def weights_of(module):

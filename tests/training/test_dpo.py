@@ -17,8 +17,6 @@ from burnish.training.events import Finished, HeldOut, StepDone
 WORDS = ("red", "green", "blue")
 SETTINGS = {
     "plain": {},
-    "smoothed": {"label_smoothing": 0.2, "beta": 0.5},
-    "free": {"reference_free": True},
     "means": {"length_normalised": True, "beta": 2.0},
     "ld": {"ld_alpha": 0.3},
     "ipo": {"loss": "ipo", "beta": 0.4},
@@ -80,11 +78,10 @@ def plain_loss(algorithm, batch):
         with torch.no_grad(), algorithm.setup.trainable.reference() as reference:
             other.append(logp(reference, one, beside))
     own, other = torch.cat(own), torch.cat(other)
-    given = (own[::2], own[1::2])
-    given += (None, None) if settings.reference_free else (other[::2], other[1::2])
+    given = (own[::2], own[1::2], other[::2], other[1::2])
     if settings.loss == "ipo":
         return ipo_loss(*given, settings.beta)
-    return dpo_loss(*given, settings.beta, label_smoothing=settings.label_smoothing)
+    return dpo_loss(*given, settings.beta)
 
 
 CUTS = [("plain", tokens, share) for tokens in (1, 100, 100_000) for share in (True, False)]

@@ -81,8 +81,9 @@ def test_a_list_belongs_to_all_its_strata():
     }
 
 
-def test_an_endless_set_is_looked_through_up_to_a_limit():
-    experts = Experts(Endless(), TOKENIZER, by="rule", look=20)
+def test_an_endless_set_is_looked_through_up_to_a_limit(monkeypatch):
+    monkeypatch.setattr("burnish.training.data.LOOK", 20)
+    experts = Experts(Endless(), TOKENIZER, by="rule")
     assert experts.counts == {"common": 18, "rare": 2}
     taken = {t.task_id for step in range(40) for t in experts.take(step, 2)}
     assert taken <= {f"t{i}" for i in range(20)}

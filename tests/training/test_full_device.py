@@ -107,13 +107,6 @@ def test_passes_get_smaller_after_any_error_of_memory(error):
         passes.within_memory(raising(error))
 
 
-def test_passes_do_not_repeat_work_that_failed_otherwise():
-    passes = MicroBatcher(NoModel(), torch.device("cpu"), tokens=1024)
-    with pytest.raises(RuntimeError, match="shapes"):
-        passes.within_memory(raising(RuntimeError("shapes cannot be multiplied")))
-    assert passes.tokens == 1024
-
-
 def test_an_error_that_is_not_of_memory_goes_on_as_it_is(tmp_path):
     trained = trainer(tmp_path, SETTINGS)
     error = RuntimeError("CUDA error: an illegal memory access was encountered")

@@ -12,7 +12,6 @@ from burnish.bench.statistics import mean_estimate
 from burnish.config import Config, load, render
 from burnish.errors import UserError
 from burnish.lm.folder import load_model
-from burnish.lm.hardware import choose_threads
 from burnish.lm.model_input import ModelInput
 from burnish.records import Author
 from burnish.store import RunStore
@@ -71,18 +70,6 @@ def test_refill_gives_up_after_its_rounds(tmp_path):
     assert trained.algorithm.cursor.position == 6
     with read(trained.folder) as store:
         assert store.summary().samples["train"] == 24, "what was tried is stored"
-
-
-def test_without_refill_groups_stay_and_are_masked(tmp_path):
-    policy = {"select": {"kind": "informative_groups", "refill": False}}
-    trained = trainer(tmp_path, REFILL, {"policy": policy, "rollout": {"prompts": 6}, "steps": 2})
-    finish(trained)
-    with read(trained.folder) as store:
-        assert "dropped" not in store.summary().samples
-        for group in groups_of(store.samples(split="train")).values():
-            assert len(group) == 4
-            has_signal = len({s.reward.value for s in group}) > 1
-            assert {s.keep for s in group} == {has_signal}
 
 
 def test_the_logged_total_is_the_mean_of_what_is_stored(tmp_path):
@@ -341,15 +328,6 @@ def test_only_the_newest_checkpoints_are_kept(tmp_path):
     assert found == ["step-000005", "step-000006"]
     state = json.loads((trained.folder / "checkpoints/step-000006/trainer/state.json").read_text())
     assert (state["step"], state["algorithm"]["cursor"], state["weight_version"]) == (6, 12, 6)
-
-
-def test_threads_follow_the_model_and_the_cores(tmp_path):
-    assert choose_threads(115_264, 8) == 1
-    assert choose_threads(135_000_000, 2) == 2
-    assert choose_threads(135_000_000, 64) == 16
-    trained = trainer(tmp_path, {"model": {"threads": 0}})
-    trained.store.close()
-    assert trained.threads == torch.get_num_threads() == 1
 
 
 @pytest.mark.parametrize(

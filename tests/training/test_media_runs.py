@@ -7,6 +7,7 @@ import pytest
 from lab.tiny_media import FAMILIES, tiny_media_model
 from training_cases import assert_same, finish, merged, outcome, resolved, stop_after
 
+from burnish.config.schema import RewardModelTrain
 from burnish.lm.folder import load_model
 from burnish.lm.local import LocalLM
 from burnish.records import Message, Task, TextPart
@@ -14,7 +15,7 @@ from burnish.rewards.models.term import Pair
 from burnish.store import RunStore
 from burnish.store.blobs import Blobs, shared_blobs
 from burnish.training import build
-from burnish.training.pairs import PairFields, render_pairs, scored_spans
+from burnish.training.pairs import render_pairs, scored_spans
 
 Image = pytest.importorskip("PIL.Image", reason="images need pillow")
 soundfile = pytest.importorskip("soundfile", reason="sounds need soundfile")
@@ -167,7 +168,7 @@ def test_pairs_with_the_same_tokens_about_two_pictures_are_two(tmp_path, folder_
         )
         for i, part in enumerate(parts)
     ]
-    fields = PairFields("chosen", "rejected")
+    fields = RewardModelTrain()
     pairs = [Pair(one, "a", "b") for one in tasks]
     answers = render_pairs(pairs, lambda pair: scored_spans(loaded.tokenizer, fields, pair))
     assert len(answers.trajectories) == 4

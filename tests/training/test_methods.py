@@ -104,24 +104,12 @@ def test_other_demonstrations_are_other_data(tmp_path):
         trainer(tmp_path, table)
 
 
-def test_pairwise_outcomes_are_curves(whole):
-    result, _, _ = whole("brpo")
-    assert {"pairs/win_rate", "pairs/skew", "pairs/drop_rate"} <= set(result["metrics"])
-
-
 def test_calibration_measures_the_start_model_and_is_stored(whole):
     _, events, _ = whole("medalign")
     (found,) = [e for e in events if isinstance(e, Calibrated)]
     assert found.count == 6
     assert (whole("medalign")[2] / "calibration.json").is_file()
     assert set(found.mean) == {"letters", "length"}
-
-
-def test_the_imitation_term_is_a_curve_of_its_own(whole):
-    result, _, _ = whole("clipo_balanced")
-    first, last = (result["metrics"]["loss/sft"][i].value for i in (0, -1))
-    assert first > 0
-    assert last == 0, "the linear schedule ends at 0"
 
 
 def test_a_curriculum_goes_on_when_the_score_stops_rising(whole):

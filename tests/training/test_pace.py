@@ -27,11 +27,6 @@ def told_after(clock, seconds, work_of):
     return told
 
 
-def test_nothing_is_told_before_a_step_was_measured():
-    assert Pace().tell(0, Work(30)) is None
-    assert Pace().left(0, Work(30)) is None
-
-
 def test_quick_steps_are_told_of_after_three_and_a_slow_one_at_once(clock):
     assert list(told_after(clock, [1.0] * 20, lambda done: Work(20 - done))) == [3]
     slow = told_after(clock, [35.0] * 3, lambda done: Work(30 - done))

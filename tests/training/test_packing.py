@@ -84,22 +84,11 @@ def test_packed_gradients_equal_separate_ones(model):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
 
 
-def test_sharing_saves_the_repeated_prompt():
-    shared = sum(row.tokens for row in make_rows(ROLLOUTS, True))
-    separate = sum(row.tokens for row in make_rows(ROLLOUTS, False))
-    assert separate - shared == 2 * 4
-
-
 def test_rows_stay_within_their_size():
     many = [trajectory(str(i), range(100), range(60)) for i in range(40)]
     rows = make_rows(many, True)
     assert sorted(m for row in rows for m in row.members) == list(range(40))
     assert all(row.tokens <= ROW_TOKENS for row in rows)
-
-
-def test_a_rollout_longer_than_a_row_still_gets_one():
-    rows = make_rows([trajectory("long", range(10), [3] * (ROW_TOKENS + 5))], True)
-    assert [row.tokens for row in rows] == [10 + ROW_TOKENS + 5]
 
 
 def test_micro_batches_respect_the_budget_and_lose_nothing():

@@ -9,6 +9,7 @@ from training_cases import SMALL, assert_same, finish, merged, one_and_two, outc
 
 from burnish.bench import calibrated_f1, first_flagged
 from burnish.config import Config, load
+from burnish.config.schema import ProcessRewardModelTrain
 from burnish.errors import UserError
 from burnish.lm.model_input import ModelInput
 from burnish.lm.scalar_head import step_row
@@ -19,7 +20,6 @@ from burnish.training import build
 from burnish.training.algorithms.process_reward_model import (
     ScoredSolution,
     Solution,
-    SolutionFields,
     _meaning,
     held_out_report,
     read_solution,
@@ -179,7 +179,7 @@ def test_labels_follow_from_the_first_wrong_step(tmp_path):
 
 def solution(labels=None, **fields):
     given = {"steps": ["a", "b", "c"], **({} if labels is None else {"labels": labels}), **fields}
-    return read_solution(Task("t", (Message("user", "q"),), given), SolutionFields())
+    return read_solution(Task("t", (Message("user", "q"),), given), ProcessRewardModelTrain())
 
 
 def test_labels_by_hand():
@@ -248,16 +248,16 @@ def test_halves_of_the_held_out_part_calibrate_each_other():
     assert again.found == report.found[:-1][::-1]
     # The sentence of a solution says what its mark says, by the threshold of its mark.
     said = [
-        _meaning(one, border) for one, border in zip(report.scored, report.borders, strict=True)
+        _meaning(one, border) for one, border in zip(report.scored, report.thresholds, strict=True)
     ]
-    assert len({border.threshold for border in report.borders[:-1]}) == 2
-    for text, mark, border in zip(said, report.found, report.borders, strict=True):
-        assert f"(below {border.threshold:.3g}, the best of " in text
+    assert len(set(report.thresholds[:-1])) == 2
+    for text, mark, border in zip(said, report.found, report.thresholds, strict=True):
+        assert f"(below {border:.3g})" in text
         by_model, _, by_label = text.partition("): ")[2].partition(", by its label: ")
         assert mark is None or (by_model == by_label) == bool(mark)
     assert any(
         first_flagged(one.probabilities) != first_flagged(one.probabilities, b.threshold)
-        for one, b in zip(report.scored, report.borders, strict=True)
+        for one, b in zip(report.scored, report.thresholds, strict=True)
     )
     loose = calibrated_f1(
         [one.probabilities for one in scored],

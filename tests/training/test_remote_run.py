@@ -8,12 +8,11 @@ from training_cases import finish, outcome, resolved, trainer
 
 from burnish.cli.entry import run
 from burnish.config import render
-from burnish.errors import GuardTripped, UserError
+from burnish.errors import GuardTripped
 from burnish.lm import wire
 from burnish.lm.folder import load_model, save_model
 from burnish.lm.remote import OtherWeights
 from burnish.store import RunStore
-from burnish.training.validate import missing_components
 
 
 @pytest.fixture(autouse=True)
@@ -73,22 +72,6 @@ def test_a_server_trains_the_model_as_it_trains_itself(tmp_path, server, serving
     assert versions(tmp_path / "served-run") == [[0], [1], [2]]
     # Sent before the first sample and after each of the three steps, and nothing else.
     assert serving.paths.count("/update_weights_from_disk") == 4
-
-
-def test_a_sampler_that_is_updated_every_other_step_lags(tmp_path, server, serving):
-    settings = {**STEPS, "steps": 4, "rollout": {"max_staleness": 1}}
-    lagging = remote(server, serving, update_every=2)
-    finish(trainer(tmp_path, settings, lagging))
-    assert curve(tmp_path / "run", "sampler/lag") == [0.0, 1.0, 0.0, 1.0]
-    assert versions(tmp_path / "run") == [[0], [0], [2], [2]]
-    mismatch = curve(tmp_path / "run", "mismatch/mean_abs")
-    assert max(mismatch[0::2]) < 1e-4 < min(mismatch[1::2])
-    (advice,) = missing_components(resolved(tmp_path, settings, lagging).value)
-    assert "policy.correction" in advice
-    corrected = {"policy": {"correction": {"kind": "truncated"}}}
-    assert missing_components(resolved(tmp_path, settings, lagging, corrected).value) == []
-    with pytest.raises(UserError, match=r"max_staleness: got 0, expected at least 1"):
-        resolved(tmp_path, lagging)
 
 
 def test_rollouts_of_weights_that_are_too_old_are_refused(tmp_path, server, serving):

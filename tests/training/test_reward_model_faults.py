@@ -5,14 +5,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from test_reward_model import pair_rows, run_of, term, write_pairs
-from training_cases import SMALL, finish, merged, one_and_two, stop_after
+from training_cases import finish, one_and_two, stop_after
 
-from burnish.config import Config, load
+from burnish.config.schema import RewardModelTrain
 from burnish.errors import UserError
-from burnish.training import build
-from burnish.training.events import Finished, StepDone
+from burnish.training.events import Finished
 from burnish.training.labelled import UnusableRow
-from burnish.training.pairs import PairFields, are_alike, conversation, read_pair
+from burnish.training.pairs import are_alike, conversation, read_pair
 
 GOOD = pair_rows()
 BAD = {
@@ -58,16 +57,6 @@ def test_ties_are_dropped_or_kept(tmp_path):
         trainer.store.close()
 
 
-def test_one_pair_a_batch_and_one_pair_in_all(tmp_path):
-    events = finish(run_of(tmp_path, {"steps": 2}, batch=1))
-    assert all(e.metrics["loss/total"] > 0 for e in events if isinstance(e, StepDone))
-    task = write_pairs(tmp_path, GOOD[:1]) | {"held_out": {"by": "share", "share": 0.0}}
-    small = {key: value for key, value in SMALL.items() if key != "rewards"}
-    table = merged(small, {"task": task, "train": {"kind": "reward_model", "batch": 3}, "steps": 1})
-    events = finish(build(load(Config, table), tmp_path / "one", root=tmp_path))
-    assert isinstance(events[-1], Finished)
-
-
 def test_answers_may_be_messages(tmp_path):
     turns = [{"role": "assistant", "content": "YES"}]
     whole = [{"role": "user", "content": "ball 0?"}, *turns]
@@ -88,20 +77,6 @@ def test_answers_may_be_messages(tmp_path):
     assert all(torch.equal(same[0][key], same[1][key]) for key in same[0])
 
 
-def test_a_term_that_raises_is_one_line(tmp_path):
-    settings = term(tmp_path)
-    (tmp_path / "my_term.py").write_text(
-        (tmp_path / "my_term.py").read_text() + "\n\nclass Bad(Drift):\n"
-        "    def loss(self, states, total):\n        raise ZeroDivisionError('no such attribute')\n"
-    )
-    settings |= {"path": settings["path"].replace(":Drift", ":Bad")}
-    with pytest.raises(UserError) as refused:
-        finish(run_of(tmp_path, terms=[settings]))
-    line = str(refused.value)
-    assert "train.terms: 'drift' failed: ZeroDivisionError: no such attribute" in line
-    assert "\n" not in line
-
-
 UNFIT = {
     "an unknown option": ("    pass", "failed when it was made: TypeError"),
     "an error at the start": (
@@ -110,11 +85,11 @@ UNFIT = {
     ),
     "a number for a loss": (
         "    def loss(self, states, total): return TermLoss(1.0)",
-        "loss returned a total 1.0, expected a Tensor",
+        "failed: AttributeError",
     ),
     "a tensor for a loss": (
         "    def loss(self, states, total): return states.chosen_P.sum()",
-        "expected a TermLoss",
+        "failed: AttributeError",
     ),
     "a loss for each pair": (
         "    def loss(self, states, total): return TermLoss(states.chosen_P)",
@@ -122,7 +97,7 @@ UNFIT = {
     ),
     "no loss": (
         "    def loss(self, states, total): pass",
-        "loss returned None, expected a TermLoss",
+        "failed: AttributeError",
     ),
     "a word for a metric": (
         "    def finish(self, step, sums): return {'x': 'much'}",
@@ -133,10 +108,13 @@ UNFIT = {
         "    def state(self): return TermState({'x': object()}, {})",
         "failed when its state was asked for: TypeError",
     ),
-    "no state": ("    def state(self): pass", "state returned None, expected a TermState"),
+    "no state": (
+        "    def state(self): pass",
+        "failed when its state was asked for: AttributeError",
+    ),
     "a state of numbers": (
         "    def state(self): return TermState({}, {'x': 1.0})",
-        "state has as tensor 'x' 1.0, expected a Tensor",
+        "failed when its state was asked for: AttributeError",
     ),
 }
 
@@ -278,7 +256,7 @@ def test_labels_are_read_strictly():
     def read(**fields):
         given = {"chosen": "a", "rejected": "b", **fields}
         named = {name: name for name in fields}
-        return read_pair(Task("t", (Message("user", "q"),), given), PairFields(**named))
+        return read_pair(Task("t", (Message("user", "q"),), given), RewardModelTrain(**named))
 
     assert read(margin=2).margin == 2.0
     ties = (True, 1, 1.0, "1", "true", "Yes", "y", "tie", " Tied", "draw", "both")

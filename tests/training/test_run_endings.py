@@ -8,7 +8,7 @@ import warm
 from burnish.cli.entry import run as type_command
 from burnish.errors import StoreError, UserError
 from burnish.store import RunStore, list_runs
-from burnish.training.events import Finished, Saved, StepDone
+from burnish.training.events import Saved, StepDone
 
 OWN = """
 from pathlib import Path
@@ -66,20 +66,6 @@ def test_a_step_whose_rewards_fail_is_not_counted_and_is_taken_again(tmp_path, o
         rewards = [sample.reward.value for sample in store.samples(split="train")]
     with RunStore.open(whole.folder, read_only=True) as store:
         assert rewards == [sample.reward.value for sample in store.samples(split="train")]
-
-
-def test_no_model_is_announced_before_the_first_update(tmp_path, own, capsys):
-    (tmp_path / "broken").touch()
-    last = finish(trainer(tmp_path, SETTINGS, own))[-1]
-    assert isinstance(last, Finished)
-    assert not last.is_trained
-    assert not list((tmp_path / "run" / "checkpoints").iterdir())
-    from burnish.cli.progress import print_report
-
-    print_report(last)
-    said = capsys.readouterr().out
-    assert "trained model    " not in said
-    assert "no update was made, so there is no trained model" in said
 
 
 def test_rewards_that_may_all_fail_never_finish_a_run(tmp_path, own):

@@ -117,7 +117,7 @@ def test_the_critics_loss_never_reaches_the_policy_nor_the_policys_the_critic(tm
         learnt = [p for p in critic.optimiser.parameters if p.grad is not None]
         kinds[type(micro).__name__] = (len(moved), len(learnt))
         module.zero_grad(set_to_none=True)
-        critic.clear()
+        critic.optimiser.clear()
     assert kinds["Rolled"][0] > 0
     assert kinds["Rolled"][1] == 0
     assert kinds["Valued"][0] == 0
@@ -285,14 +285,14 @@ def test_a_device_that_was_full_once_changes_no_gradient(tmp_path, monkeypatch):
         critic, left = run.algorithm.critic, [fails]
         with torch.no_grad():
             critic.head.weight.fill_(0.01)
-        collect = critic.collect
+        collect = critic.optimiser.collect
 
         def once(collect=collect, left=left):
             collect()
             if left and left.pop():
                 raise torch.OutOfMemoryError("no room")
 
-        monkeypatch.setattr(critic, "collect", once)
+        monkeypatch.setattr(critic.optimiser, "collect", once)
         monkeypatch.setattr(run.stage.setup.batches, "release", lambda: None)
         run.stage.updater.run(0, run.algorithm.batch(0), 1e-3)
         found.append([one.clone() for one in critic.optimiser.masters])

@@ -1,5 +1,4 @@
 import logging
-import threading
 import time
 
 import pytest
@@ -50,16 +49,6 @@ def test_a_deadlocked_reward_is_named_with_its_stacks(tmp_path, caplog, function
     assert "own.py" in stacks
     assert function in stacks
     assert any("stacks: " in r.getMessage() for r in caplog.records)
-
-
-def test_a_run_that_moves_says_nothing(tmp_path, caplog):
-    settings = {"steps": 2, "evaluation": {"prompts": 0}, "guards": {"quiet_s": 20.0}}
-    finish(trainer(tmp_path, settings))
-    assert "nothing has moved" not in caplog.text
-    (state,) = read_processes(tmp_path / "run")
-    assert state.is_over
-    assert state.words is None
-    assert not [t for t in threading.enumerate() if t.name == "watchdog"]
 
 
 def test_0_is_off_and_keeps_the_signs_of_life(tmp_path, caplog):

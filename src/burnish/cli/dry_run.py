@@ -230,12 +230,11 @@ def _try_demonstrations(config: Config, asked: Asked, tasks: TaskSet, count: int
 
 
 def _print_steps(task: Task, train: ProcessRewardModelTrain) -> None:
-    from burnish.training.algorithms.process_reward_model import SolutionFields, read_solution
+    from burnish.training.algorithms.process_reward_model import read_solution
     from burnish.training.labelled import UnusableRow
 
     try:
-        names = SolutionFields(train.steps, train.labels, train.first_wrong)
-        solution = read_solution(task, names)
+        solution = read_solution(task, train)
     except UnusableRow as bad:
         say(f"  no solution: {one_line(str(bad))}", style="yellow")
         return

@@ -10,16 +10,14 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from burnish.errors import UserError, did_you_mean
-from burnish.texts import flat_key, read_toml
+from burnish.errors import UserError
+from burnish.texts import flat_key, read_text, read_toml
 
 Place = tuple[str | int, ...]
 COMMAND_LINE = "command line"
 PYTHON = "Python"
-SHOWN = 200
-"""Characters of a typed word that a message repeats."""
 Meaning = Callable[[Sequence[str], Any], Any]
 """What a typed value means, from its key's parts and the value: a path starts at a folder, say."""
 
@@ -34,7 +32,7 @@ class Origin:
     """The word of the command line, or the argument in Python, that gave it."""
 
     def __str__(self) -> str:
-        return f"{self.label}, {_shown(self.word)}" if self.word else self.label
+        return f"{self.label}, {self.word!r}" if self.word else self.label
 
 
 @dataclass
@@ -81,7 +79,7 @@ class Given:
 
 def from_file(path: Path) -> Given:
     """A TOML file, every value with its line."""
-    text = _read(path)
+    text = read_text(path)
     try:
         data = read_toml(text)
     except tomllib.TOMLDecodeError as error:
@@ -139,7 +137,7 @@ def override(
     keys = dotted(key.strip()) if sign else []
     if not keys:
         raise UserError(
-            f"{label}: {_shown(word)} is no override; expected dotted.key=value, for example "
+            f"{label}: {word!r} is no override; expected dotted.key=value, for example "
             "rollout.samples=8."
         )
     # White space alone is a value: a separator.
@@ -172,18 +170,16 @@ def put(
 def line_numbers(text: str) -> dict[Place, int]:
     """The line of every key of a valid TOML text, by its path; lists count from 0.
 
-    A statement ends where the parser is first content with the lines since its beginning. It is
-    asked only where no string and no bracket is open: a list of thousands of lines is read once.
+    A statement ends where the parser is first content with the lines since its beginning. Of a long
+    one it is asked only behind lines that may end it: a list of thousands of lines is read once.
     """
     lines: dict[Place, int] = {}
     sizes: dict[Place, int] = {}
     table: Place = ()
     held: list[str] = []
-    state = _State()
     for number, line in enumerate(text.split("\n"), start=1):
         held.append(line)
-        state = _after(line, state)
-        if state != _State():
+        if len(held) > 1 and not _MAY_END.search(line):
             continue
         statement = "\n".join(held) + "\n"
         try:
@@ -203,37 +199,7 @@ def line_numbers(text: str) -> dict[Place, int]:
     return lines
 
 
-class _State(NamedTuple):
-    """What is open at the end of a line: brackets, and the quotes of a long string."""
-
-    brackets: int = 0
-    quotes: str = ""
-
-
-_TOKENS = re.compile(
-    r"""(?P<long>\"{3}|'{3})|"(?:\\.|[^"\\])*"|'[^']*'|\#.*|(?P<open>[\[{])|(?P<close>[\]}])"""
-)
-_ENDS = {
-    '"""': re.compile(r'(?:\\.|[^\\])*?"{3,5}', re.DOTALL),
-    "'''": re.compile(r"[\s\S]*?'{3,5}"),
-}
-
-
-def _after(line: str, state: _State) -> _State:
-    brackets, quotes = state
-    place = 0
-    while True:
-        if quotes:
-            end = _ENDS[quotes].match(line, place)
-            if end is None:
-                return _State(brackets, quotes)
-            place, quotes = end.end(), ""
-        found = _TOKENS.search(line, place)
-        if found is None:
-            return _State(brackets, quotes)
-        place = found.end()
-        quotes = found["long"] or ""
-        brackets += bool(found["open"]) - bool(found["close"])
+_MAY_END = re.compile(r"""(?:[\]}]|"{3}|'{3})\s*(?:\#.*)?$""")
 
 
 def _header(data: Any, sizes: dict[Place, int]) -> Place:
@@ -257,25 +223,6 @@ def _places(data: Mapping[str, Any], table: Place) -> Iterator[Place]:
         yield (*table, key)
         if isinstance(value, dict):
             yield from _places(value, (*table, key))
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8-sig")  # some editors begin a file with a mark
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file.{_neighbour(path)}") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 text (byte {error.start}).") from None
-    except OSError as error:
-        raise UserError(f"{path}: cannot read: {error.strerror}.") from None
-
-
-def _neighbour(path: Path) -> str:
-    if not path.parent.is_dir():
-        return f" Nor is there a folder {path.parent}."
-    names = sorted(found.name for found in path.parent.glob("*.toml"))
-    hint = did_you_mean(path.name, names)
-    return hint or (f" Files there: {', '.join(names)}." if names else "")
 
 
 def _syntax(path: Path, text: str, error: tomllib.TOMLDecodeError) -> str:
@@ -307,7 +254,7 @@ def _parse(text: str, word: str, label: str) -> Any:
     except tomllib.TOMLDecodeError as error:
         if text[:1] in ("[", "{", '"', "'"):
             raise UserError(
-                f"{label}: {_shown(word)} holds no valid TOML value: "
+                f"{label}: {word!r} holds no valid TOML value: "
                 f"{re.sub(r' .at (line|end).*', '', str(error))}. "
                 f"A text that begins so needs quotes: {word.partition('=')[0]}='\"...\"'."
             ) from None
@@ -319,15 +266,11 @@ def _index(items: list[Given], keys: Sequence[str], part: str, origin: Origin) -
     if is_index(part, len(items)):
         return int(part)
     raise UserError(
-        f"{origin.label}: {_shown(origin.word)}: {'.'.join(keys)} is a list of {len(items)}; expected an "
-        f"index from 0 to {len(items) - 1} instead of {_shown(part)}."
+        f"{origin.label}: {origin.word!r}: {'.'.join(keys)} is a list of {len(items)}; expected an "
+        f"index from 0 to {len(items) - 1} instead of {part!r}."
     )
 
 
 def is_index(text: str, size: int) -> bool:
     """Whether a key is the number of one of `size` entries."""
     return text.isascii() and text.isdigit() and len(text) < 10 and int(text) < size
-
-
-def _shown(word: str) -> str:
-    return repr(word) if len(word) <= SHOWN else f"{word[:SHOWN]!r}..."

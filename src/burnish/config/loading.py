@@ -106,21 +106,16 @@ def load(
     where the words were typed.
     """
     name = str(source) if isinstance(source, Path) else ""
-    try:
-        given = _given(source)
-        for word in overrides:
-            override(given, word, meaning, label)
-        for keys, value in _assignments(settings or {}):
-            put(given, keys, value, Origin(PYTHON, f"{'.'.join(keys)}={value!r}"), meaning)
-        resolver = Resolver(schema)
-        plain = resolver.resolve(given)
-        if resolver.problems:
-            raise UserError("\n".join(resolver.problems))
-        return Resolved(msgspec.convert(plain, schema), resolver.origins, name)
-    except RecursionError:
-        raise UserError(
-            f"{name or 'the config'}: nested too deeply; expected tables of a few levels."
-        ) from None
+    given = _given(source)
+    for word in overrides:
+        override(given, word, meaning, label)
+    for keys, value in _assignments(settings or {}):
+        put(given, keys, value, Origin(PYTHON, f"{'.'.join(keys)}={value!r}"), meaning)
+    resolver = Resolver(schema)
+    plain = resolver.resolve(given)
+    if resolver.problems:
+        raise UserError("\n".join(resolver.problems))
+    return Resolved(msgspec.convert(plain, schema), resolver.origins, name)
 
 
 def _given(source: Source) -> Given:

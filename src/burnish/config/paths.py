@@ -35,8 +35,6 @@ SLOTS = (
 SUPPORT = SupportConfig.__struct_config__.tag
 SEARCHES = {*SHIPPED_TOOLS, *SHIPPED_ENVS}
 """Names in the place of a path whose options name files."""
-WRITTEN = ("cache", "record")
-"""Files that a judge writes."""
 
 
 def rooted(config: Config, root: Path) -> Config:
@@ -121,42 +119,33 @@ def _searched(table: Mapping[str, Any], root: Path) -> dict[str, Any]:
 
 
 def _place(key: str, value: Any, root: Path) -> Any:
-    """The value of one key, with its path made absolute where it is one."""
+    """The value of one key, with the paths in it made absolute where it has any."""
     if key in FREE_FORM or value == "":
         return value
-    if key == "path" and isinstance(value, str):
-        return absolute(value, root)
     if key == "rollout" and isinstance(value, dict) and ":" in str(value.get("path", "")):
         return _game(_walk(value, root), root)
-    if key == "command" and isinstance(value, list | tuple):
-        return [str(root / one) if (root / one).is_file() else one for one in value]
-    if key == "attribute":  # of a term: a name, or a function in a file
-        return _named_function(value, root)
-    if key in SLOTS and isinstance(value, str | list | tuple):
-        words = [value] if isinstance(value, str) else value
-        named = [_named_function(one, root) for one in words]
-        return named[0] if isinstance(value, str) else _walk(named, root)
-    if key in WRITTEN and isinstance(value, str):
-        return str(root / value)
-    if key == "model" and isinstance(value, str):
-        return _model(value, root)
     if key == "critic" and isinstance(value, dict) and value.get("path"):
         return value | {"path": _folder(value["path"], root)}
-    if key == "policies" and isinstance(value, list | tuple):
-        return [str(root / one) if isinstance(one, str) else one for one in value]
-    # Of pre-training, audio tokenizers and speech.
-    if key in ("data", "held_out_data") and isinstance(value, str | list | tuple):
-        names = [value] if isinstance(value, str) else value
-        found = [absolute(one, root) if isinstance(one, str) else one for one in names]
-        return found[0] if isinstance(value, str) else found
-    if key in ("teacher", "tokenizer") and isinstance(value, str):
-        return _folder(value, root)
+    change = PLACES.get(key)
+    if change is not None and isinstance(value, str):
+        return change(value, root)
+    if change is not None and isinstance(value, list | tuple):
+        value = [change(one, root) if isinstance(one, str) else one for one in value]
     return _walk(value, root)
 
 
-def _named_function(word: Any, root: Path) -> Any:
+def _named_function(word: str, root: Path) -> str:
     """A bare word that names a function in a file, from `root`; everything else as it is."""
-    return absolute(word, root) if isinstance(word, str) and ".py:" in word else word
+    return absolute(word, root) if ".py:" in word else word
+
+
+def _under(path: str, root: Path) -> str:
+    return str(root / path)
+
+
+def _existing(word: str, root: Path) -> str:
+    """A word of a command, from `root` where it is a file there."""
+    return str(root / word) if (root / word).is_file() else word
 
 
 def _model(name: str, root: Path) -> str:
@@ -180,3 +169,20 @@ def absolute(path: str, root: Path) -> str:
     if colon and not file.endswith(".py"):
         return path
     return str(root / file) + colon + function
+
+
+PLACES: dict[str, Callable[[str, Path], str]] = {
+    "path": absolute,
+    "data": absolute,
+    "held_out_data": absolute,
+    "command": _existing,
+    "attribute": _named_function,
+    "model": _model,
+    "teacher": _folder,
+    "tokenizer": _folder,
+    "policies": _under,
+    "cache": _under,
+    "record": _under,
+    **dict.fromkeys(SLOTS, _named_function),
+}
+"""What the texts of a key become; those of other keys are no paths."""

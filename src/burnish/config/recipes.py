@@ -96,19 +96,13 @@ def find_recipe(word: str) -> Path:
     if path.is_file():
         return path
     # A file of this folder before a shipped name: `sort.tom` is `sort.toml`.
-    hint = did_you_mean(word, _files_here()) or did_you_mean(word, known)
+    here = [path.name for path in Path().glob("*.toml")]
+    hint = did_you_mean(word, here) or did_you_mean(word, known)
     if hint:
         raise UserError(f"no recipe '{word}'.{hint} All of them: burnish methods.")
     raise UserError(
         f"no recipe '{word}'; expected the path of a .toml file or one of {', '.join(known)}."
     )
-
-
-def _files_here() -> list[str]:
-    try:
-        return [path.name for path in Path().glob("*.toml")]
-    except OSError:  # the folder is gone
-        return []
 
 
 def resolve(
@@ -141,59 +135,38 @@ def change(asked: Asked, settings: Mapping[str, Any]) -> Asked:
 
 
 def _fitted(resolved: Resolved[Config], recipe: Path) -> Resolved[Config]:
-    """Without the shipped recipe's own numbers that do not fit what was typed beside them."""
-    return _for_text(_for_another_task(resolved, recipe), recipe)
+    """Leave open the shipped recipe's own numbers that do not fit what was typed beside them.
 
-
-def _is_shipped(resolved: Resolved[Config], recipe: Path, key: str) -> bool:
-    origin = resolved.origins.get(key, "")
-    return recipe in all_recipes().values() and origin.startswith(f"{recipe}:")
-
-
-def _for_text(resolved: Resolved[Config], recipe: Path) -> Resolved[Config]:
-    """Leave `train.canvas` open where a shipped recipe's own stands beside text, which is never filled."""
+    `train.canvas` is for answers, and text is never filled; `rollout.max_tokens` fits the answers to
+    the recipe's task alone. A number of one's own is kept.
+    """
     from msgspec.structs import replace
 
     from burnish.config.schema import DiffusionTrain
 
-    config, train = resolved.value, resolved.value.train
-    is_typed = resolved.origins.get("train.on", "").startswith((COMMAND_LINE, PYTHON))
-    if not isinstance(train, DiffusionTrain) or train.on != "text" or not is_typed:
+    if recipe not in all_recipes().values():
         return resolved
-    if not _is_shipped(resolved, recipe, "train.canvas"):
-        return resolved
-    why = f"{OPEN}: {recipe.name} has {train.canvas} for answers"
-    return dataclasses.replace(
-        resolved,
-        value=replace(config, train=replace(train, canvas=DiffusionTrain().canvas)),
-        origins={**resolved.origins, "train.canvas": why},
-    )
+    value, flat, origins = resolved.value, resolved.flat(), dict(resolved.origins)
+    own = read_toml(recipe.read_text(encoding="utf-8-sig")).get("task", {})
 
+    def is_typed(key: str) -> bool:
+        return origins.get(key, "").startswith((COMMAND_LINE, PYTHON))
 
-def _for_another_task(resolved: Resolved[Config], recipe: Path) -> Resolved[Config]:
-    """Leave `rollout.max_tokens` open where a shipped recipe's own number stands beside another task.
-
-    The number fits the answers to the recipe's task alone; a number of one's own is kept.
-    """
-    from msgspec.structs import replace
-
-    config = resolved.value
-    if not _is_shipped(resolved, recipe, "rollout.max_tokens") or not config.rollout.max_tokens:
-        return resolved
-    own, flat = read_toml(recipe.read_text(encoding="utf-8-sig")).get("task", {}), resolved.flat()
+    is_text = is_typed("train.on") and flat["train.on"] == "text"
     is_another = any(
-        resolved.origins.get(f"task.{key}", "").startswith((COMMAND_LINE, PYTHON))
-        and flat.get(f"task.{key}") != own.get(key)
+        is_typed(f"task.{key}") and flat.get(f"task.{key}") != own.get(key)
         for key in ("kind", "path")
     )
-    if not is_another:
-        return resolved
-    why = f"{OPEN}: {recipe.name} has {config.rollout.max_tokens} for its own task"
-    return dataclasses.replace(
-        resolved,
-        value=replace(config, rollout=replace(config.rollout, max_tokens=0)),
-        origins={**resolved.origins, "rollout.max_tokens": why},
-    )
+    for table, key, default, is_unfit, what in (
+        ("train", "canvas", DiffusionTrain().canvas, is_text, "answers"),
+        ("rollout", "max_tokens", 0, is_another, "its own task"),
+    ):
+        place = f"{table}.{key}"
+        if is_unfit and flat.get(place) and origins[place].startswith(f"{recipe}:"):
+            changed = replace(getattr(value, table), **{key: default})
+            value = replace(value, **{table: changed})
+            origins[place] = f"{OPEN}: {recipe.name} has {flat[place]} for {what}"
+    return dataclasses.replace(resolved, value=value, origins=origins)
 
 
 def _from_here() -> Any:
@@ -260,11 +233,7 @@ def _kind(train: Any) -> str:
 
 
 def _nearby(path: Path) -> str:
-    try:
-        beside = [p.name for p in path.parent.glob("*.toml")]
-    except OSError:
-        beside = []
-    if hint := did_you_mean(path.name, beside):
+    if hint := did_you_mean(path.name, [p.name for p in path.parent.glob("*.toml")]):
         return hint
     shipped = all_recipes()
     if path.stem in shipped:

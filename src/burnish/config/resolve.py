@@ -8,7 +8,7 @@ import math
 import re
 import tomllib
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,9 +24,6 @@ from burnish.texts import flat_key, toml_value
 DEFAULT = "default"
 NONE = "none"
 """How a config says that an optional value is absent; TOML has no word for it."""
-LARGEST = 1e15
-"""Size of the largest number that a setting may have; tighter bounds stand in the schema."""
-LARGEST_INTEGER = 2**63 - 1
 FUNCTION = "function"
 """Kind of a table that names a function of the user's own by its `path`."""
 SHOWN = 120
@@ -44,8 +41,6 @@ class Resolver:
         """Dotted key of everything given -> where."""
         self.words: set[str] = set()
         """Dotted keys of tables that were given as a bare word."""
-        self.kinds: dict[str, Sequence[type[Struct]]] = {}
-        """Dotted key of a table -> the kinds that it may be."""
 
     def resolve(self, given: Given) -> Any:
         """The plain tree of the whole config."""
@@ -64,7 +59,6 @@ class Resolver:
             return None
         given = self._opened(_patched(given, annotation, default), annotation, shape, path)
         if isinstance(given.value, dict) and shape.structs:
-            self.kinds[path] = shape.structs
             struct = self._chosen(shape.structs, given, default, path)
             if struct is None:
                 return {}
@@ -81,12 +75,14 @@ class Resolver:
         self.origins.update(dict.fromkeys(flatten(plain, path), origin.label))
         try:
             msgspec.convert(plain, annotation)
-        except (msgspec.ValidationError, OverflowError):  # a whole number that no float holds
+        except msgspec.ValidationError:
             self.problems.append(_mismatch(annotation, plain, path, origin))
         else:
-            wanted = _wanted_instead(annotation, plain, default)
-            if wanted:
-                self.problems.append(f"{origin}: {path} is {_shown(plain)}; expected {wanted}.")
+            inner = [typing.get_args(option)[-1:] for option in shapes.options(annotation)]
+            # A table of the user's own (`options`) may hold any number.
+            if not {(Any,), (object,)} & set(inner) and _has_odd_number(plain, default):
+                said = _shown(plain)
+                self.problems.append(f"{origin}: {path} is {said}; expected a finite number.")
         return plain
 
     def _opened(self, given: Given, annotation: Any, shape: shapes.Shape, path: str) -> Given:
@@ -123,7 +119,7 @@ class Resolver:
         valid = [field.key for field in known]
         for key, item in given.value.items():
             if key not in valid and key not in plain:
-                self._unknown(prefix, key, valid, tag, item, at)
+                self._unknown(prefix, key, valid, tag, item)
         for field in known:
             own = getattr(default, field.name) if type(default) is struct else field.default
             item = given.value.get(field.key)
@@ -191,7 +187,6 @@ class Resolver:
         valid: Sequence[str],
         tag: tuple[str, str] | None,
         item: Given,
-        at: Origin,
     ) -> None:
         kind = f" for {tag[0]} '{tag[1]}'" if tag is not None else ""
         near = tag[0] if tag is not None and key == "kind" else _nearest(key, valid)
@@ -210,18 +205,7 @@ class Resolver:
             hint = peer
         elif homes:
             hint = f"Did you mean {' or '.join(map(repr, homes[:3]))}?"
-        elif (
-            tag
-            and item.origin.word
-            and not at.word
-            and (others := self._kinds_with(prefix[:-1], key))
-        ):
-            hint = f"It belongs to {_list(others)}: also set {prefix}{tag[0]}={others[0]}."
         self.problems.append(f"{item.latest()}: unknown key '{prefix}{key}'{kind}. {hint}")
-
-    def _kinds_with(self, path: str, key: str) -> list[str]:
-        marks = ((shapes.tag(one), shapes.fields(one)) for one in self.kinds.get(path, ()))
-        return [mark[1] for mark, own in marks if mark and key in [field.key for field in own]]
 
     def _elsewhere(self, key: str) -> list[str]:
         return shapes.homes(self.schema, key)
@@ -356,41 +340,18 @@ def _mismatch(annotation: Any, plain: Any, path: str, origin: Origin) -> str:
     return f"{origin}: {path} is {_shown(plain)}; expected {wanted}.{hint}"
 
 
-def _wanted_instead(annotation: Any, plain: Any, default: Any) -> str:
-    """What a number of the right type must be, where it is of no use; an empty text where it is.
-
-    A table of the user's own (`options`) may hold any number. Infinity may stand where it is the
-    default.
-    """
-    if any(option in (Any, object) for option in _innermost(annotation)):
-        return ""
-    if isinstance(plain, dict | list | tuple):
+def _has_odd_number(plain: Any, default: Any) -> bool:
+    """Whether a number is not finite; infinity may stand where it is the default."""
+    if isinstance(plain, dict | list):
         items = plain.values() if isinstance(plain, dict) else plain
-        return next(filter(None, (_wanted_instead(None, item, default) for item in items)), "")
-    if isinstance(plain, float) and not math.isfinite(plain):
-        is_free = isinstance(default, float) and math.isinf(default) and not math.isnan(plain)
-        return "" if is_free else "a finite number"
-    if isinstance(plain, float) and abs(plain) > LARGEST:
-        return f"a number of at most {LARGEST:g} in size"
-    if isinstance(plain, int) and abs(plain) > LARGEST_INTEGER:
-        return f"a whole number of at most {LARGEST_INTEGER} in size"
-    return ""
-
-
-def _innermost(annotation: Any) -> Iterator[Any]:
-    for option in shapes.options(annotation):
-        yield option
-        for argument in typing.get_args(option):
-            yield from _innermost(argument)
+        return any(_has_odd_number(item, default) for item in items)
+    is_free = isinstance(default, float) and math.isinf(default)
+    is_odd = math.isnan if is_free else lambda number: not math.isfinite(number)
+    return isinstance(plain, float) and is_odd(plain)
 
 
 def _shown(plain: Any) -> str:
-    if isinstance(plain, int) and plain.bit_length() > 4 * SHOWN:
-        return f"a number of {int(plain.bit_length() * math.log10(2)) + 1} digits"
-    try:
-        text = toml_value(plain)
-    except ValueError:  # such a number inside a list
-        return "a list with a number of thousands of digits"
+    text = toml_value(plain)
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
@@ -424,18 +385,9 @@ def swapped(
 
 
 def blamed(given: Given, message: str) -> str:
-    """Where a table breaks its own rule: the key that the message begins with, if that was typed.
-
-    Other words that changed the table are told beside its place: a rule may span several keys.
-    """
+    """Where a table breaks its own rule: at the key that the message begins with, if that was typed."""
     named = given.value.get(message.partition(":")[0])
-    if named is not None and named.latest().word:
-        return str(named.latest())
-    words = dict.fromkeys(origin.word for origin in given.typed())
-    if not words or given.origin.word:
-        return str(given.latest())
-    label = next(given.typed()).label
-    return f"{label}, {', '.join(map(repr, words))}, on {given.origin}"
+    return str((named if named is not None and named.latest().word else given).latest())
 
 
 def _keys(struct: type[Struct]) -> set[str]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import re
 from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
 from burnish.boundary import Count, Fraction, Name, NonNegative, PositiveInt, Seconds, Seed, Share
-from burnish.config.train_kinds import PLAIN_NAME, Section, short
 from burnish.config.train_kinds import Adversarial as Adversarial
 from burnish.config.train_kinds import CodecSizes as CodecSizes
 from burnish.config.train_kinds import CodecTrain as CodecTrain
@@ -20,6 +18,8 @@ from burnish.config.train_kinds import DpoTrain as DpoTrain
 from burnish.config.train_kinds import FunctionTrain as FunctionTrain
 from burnish.config.train_kinds import GeneratorSizes as GeneratorSizes
 from burnish.config.train_kinds import LatentsTrain as LatentsTrain
+from burnish.config.train_kinds import PairTrain as PairTrain
+from burnish.config.train_kinds import PlainName, Section
 from burnish.config.train_kinds import PolicyTrain as PolicyTrain
 from burnish.config.train_kinds import PretrainTrain as PretrainTrain
 from burnish.config.train_kinds import ProcessRewardModelTrain as ProcessRewardModelTrain
@@ -37,28 +37,26 @@ from burnish.rollouts import RolloutConfig, SingleTurn
 from burnish.tasks.base import NoTasks
 from burnish.tasks.config import TaskConfig
 
-_NOT_IN_A_NAME = re.compile(r"[/\\\x00-\x1f\x7f]")
+FolderName = Annotated[
+    str,
+    Meta(
+        pattern=r"^(?:(?!\s|\.{1,2}\Z)[^/\\\x00-\x1f\x7f]{1,200}(?<!\s))?\Z",
+        description="the name of one folder; run.folder says where it lies",
+    ),
+]
+Url = Annotated[str, Meta(pattern="^https?://", description="http://host:port/v1")]
+Route = Annotated[str, Meta(pattern=r"^(?:/.*)?\Z", description="a route such as /weights")]
 
 
 class Run(Section, frozen=True):
     """Run folder, name and seed."""
 
-    name: str = ""
+    name: FolderName = ""
     """Folder name; empty takes the recipe's name and the config's hash."""
     folder: str = "runs"
     """Folder that holds runs."""
     seed: Seed = 0
     """Seed from which all others of the run are derived."""
-
-    def check(self) -> None:
-        is_folder_name = not _NOT_IN_A_NAME.search(self.name) and self.name not in (".", "..")
-        if not is_folder_name or self.name != self.name.strip() or len(self.name.encode()) > 200:
-            raise ArgumentError(
-                f"name: got {short(self.name)}, expected the name of one folder: at most 200 "
-                "bytes, without slashes and control characters. run.folder says where it lies"
-            )
-        if "\0" in self.folder or len(self.folder.encode()) > 3000:
-            raise ArgumentError(f"folder: got {short(self.folder)}, expected the path of a folder")
 
 
 class Lora(Section, frozen=True):
@@ -113,7 +111,7 @@ class InProcess(SamplerSection, frozen=True, tag="in_process"):
 class Remote(SamplerSection, frozen=True, tag="remote"):
     """A vLLM or SGLang server samples with the trainer's weights, sent to it after each step."""
 
-    url: Name
+    url: Url
     """Such as `http://127.0.0.1:8000/v1`."""
     folder: Name
     """Model folder that the server was started on; weights travel through it. Made where there is
@@ -122,11 +120,9 @@ class Remote(SamplerSection, frozen=True, tag="remote"):
     """The name under which the server serves it; empty: the only one that it has."""
     dialect: Literal["sglang", "vllm"] = "sglang"
     """How the server is told to load weights again."""
-    version_path: str = ""
+    version_path: Route = ""
     """Route, such as `/weights`, whose JSON says `weight_version` and, where the server knows it,
     `weights_checksum`; asked after each update. Empty: not asked."""
-    update_every: PositiveInt = 1
-    """Steps between two updates of the server; above 1 needs `rollout.max_staleness`."""
     api_key_env: str = ""
     """Environment variable with the server's key."""
     concurrency: PositiveInt = 64
@@ -137,14 +133,6 @@ class Remote(SamplerSection, frozen=True, tag="remote"):
     """Deadline of one request with its retries."""
     retries: Count = 4
     """How often a request that failed is sent again."""
-
-    def check(self) -> None:
-        if not self.url.startswith(("http://", "https://")):
-            raise ArgumentError(f"url: got {short(self.url)}, expected http://host:port/v1")
-        if self.version_path and not self.version_path.startswith("/"):
-            raise ArgumentError(
-                f"version_path: got {short(self.version_path)}, expected a route such as /weights"
-            )
 
 
 Sampler = InProcess | Remote
@@ -241,7 +229,7 @@ class Experts(Section, frozen=True):
 class Curriculum(Section, frozen=True):
     """Easy tasks first: stages by how often the start model fails at a task."""
 
-    thresholds: Annotated[tuple[float, ...], Meta(min_length=1)] = (0.5, 0.8, 1.0)
+    thresholds: Annotated[tuple[Share, ...], Meta(min_length=1)] = (0.5, 0.8, 1.0)
     """Stage s trains on tasks of at most this difficulty, 1 - pass rate."""
     pool: PositiveInt = 256
     """How many training tasks are measured; the stages draw from these."""
@@ -249,7 +237,7 @@ class Curriculum(Section, frozen=True):
     """Answers of the start model to each."""
     passing: float = 1.0
     """An answer passes where its reward is at least this."""
-    replay: Share = 0.2
+    replay: Fraction = 0.2
     """Share of easier tasks in later stages."""
     patience: PositiveInt = 2
     """Evaluations without a gain of `gain` after which the next stage begins."""
@@ -259,11 +247,8 @@ class Curriculum(Section, frozen=True):
     """`field=value` of tasks that belong to every stage, such as those of rare rules."""
 
     def check(self) -> None:
-        is_rising = all(a < b for a, b in itertools.pairwise(self.thresholds))
-        if not is_rising or not all(0 <= t <= 1 for t in self.thresholds):
-            raise ArgumentError(
-                f"thresholds: got {list(self.thresholds)}, expected rising numbers from 0 to 1"
-            )
+        if not all(a < b for a, b in itertools.pairwise(self.thresholds)):
+            raise ArgumentError(f"thresholds: got {list(self.thresholds)}, expected rising numbers")
 
 
 class Stage(Section, frozen=True):
@@ -272,7 +257,7 @@ class Stage(Section, frozen=True):
     WORD: ClassVar[str] = "train"
     """The key that `stages=sft` sets."""
 
-    name: str = "warm_start"
+    name: PlainName = "warm_start"
     """Folder of its weights, in `stages/`, and prefix of its metrics."""
     steps: PositiveInt | Multiple = 100
     """A number, or a multiple of the main training's steps such as `"2.5x"`, rounded: a trial
@@ -283,12 +268,6 @@ class Stage(Section, frozen=True):
     """Its own optimiser; the main training begins with a fresh one."""
     checkpoint_every: Count = 50
     """Steps between checkpoints; 0: only its result is kept."""
-
-    def check(self) -> None:
-        if not PLAIN_NAME.fullmatch(self.name):
-            raise ArgumentError(
-                f"name: got {short(self.name)}, expected up to 60 letters, digits, '_' and '-'"
-            )
 
 
 class Config(Section, frozen=True):
@@ -334,8 +313,6 @@ class Config(Section, frozen=True):
     0: never."""
     trackers: tuple[Literal["wandb", "tensorboard", "mlflow"], ...] = ()
     """Where metrics, config and result are sent beside the run's store; each needs its extra."""
-    tracked_samples: Count = 0
-    """Answers of each step that trackers get as a table."""
 
     def check(self) -> None:
         kinds = [stage.train for stage in self.stages] + [self.train]
@@ -351,19 +328,10 @@ class Config(Section, frozen=True):
             raise ArgumentError(
                 f"stages: got the names {', '.join(names)}, expected different ones"
             )
-        if not isinstance(self.sampler, Remote):
-            return
-        if not self.rollout.is_sampled:
+        if isinstance(self.sampler, Remote) and not self.rollout.is_sampled:
             raise ArgumentError(
                 "sampler.kind: got remote with rollout.kind = 'recorded', which samples nothing; "
                 "expected in_process"
-            )
-        lag = (self.sampler.update_every - 1) * self.update.epochs * self.update.minibatches
-        if lag > self.rollout.max_staleness:
-            raise ArgumentError(
-                f"rollout.max_staleness: got {self.rollout.max_staleness}, expected at least {lag}: "
-                f"with sampler.update_every = {self.sampler.update_every} the server's weights lag "
-                "by that many updates"
             )
 
     def stage_steps(self, stage: Stage) -> int:
@@ -378,7 +346,6 @@ FREE = (
     "checkpoint.",
     "guards.",
     "trackers",
-    "tracked_samples",
     *(
         f"sampler.{key}"
         for key in ("url", "model", "folder", "concurrency", "attempt_s", "deadline_s", "retries")

@@ -5,50 +5,31 @@ The tag of a kind is the module in `training/algorithms/` that runs it.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-from burnish.boundary import Count, Name, NonNegative, Positive, PositiveInt, Settings, Share
+from burnish.boundary import Count, Name, NonNegative, PositiveInt, Settings, Share
 from burnish.errors import ArgumentError
 from burnish.lm.base import COLDEST
 from burnish.rewards.models.dir_term import PairTerm
-from burnish.rewards.models.term import TermConfig
 from burnish.tasks.config import TaskConfig
 
-PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]{1,60}", re.ASCII)
-"""Names of stages and of terms of a loss."""
+PlainName = Annotated[
+    str,
+    Meta(pattern=r"^[A-Za-z0-9_-]{1,60}\Z", description="up to 60 letters, digits, '_' and '-'"),
+]
 Sources = Name | Annotated[tuple[str, ...], Meta(min_length=1)]
 HeldOutShare = Annotated[float, Meta(ge=0.0, le=0.9)]
 RowCount = Annotated[int, Meta(ge=1, le=100_000)]
+Size = Annotated[int, Meta(ge=1, le=65_536)]
+Layers = Annotated[int, Meta(ge=1, le=1024)]
+Window = Annotated[int, Meta(ge=4, le=65_536)]
 
 
 class Section(Settings, frozen=True, kw_only=True):
     """Base of every table of the config."""
-
-
-def short(text: str) -> str:
-    """A text as a message quotes it."""
-    return repr(text) if len(text) <= 60 else f"{text[:40]!r}... ({len(text)} characters)"
-
-
-def _check_names(terms: Sequence[TermConfig], *taken: str) -> None:
-    """Refuse terms with one name, with that of another part of the loss, or with an odd one."""
-    names = [term.title for term in terms]
-    for name in names:
-        # A name stands before those of its tensors and curves, parted by '/' and '.'.
-        if not PLAIN_NAME.fullmatch(name):
-            raise ArgumentError(
-                f"terms: got the name {short(name)}, expected up to 60 letters, digits, '_' and '-'"
-            )
-    if len(set(names)) < len(names) or set(taken) & set(names):
-        raise ArgumentError(
-            f"terms: got the names {', '.join(names)}, expected different ones, none of them "
-            f"{' or '.join(repr(name) for name in taken)}; set their `name`"
-        )
 
 
 class TrainSection(Section, frozen=True, tag_field="kind"):
@@ -79,9 +60,13 @@ class DataTrain(TrainSection, frozen=True):
 class SoundTrain(DataTrain, frozen=True):
     """Base of the kinds that learn from sounds."""
 
-    if TYPE_CHECKING:
-        held_out_data: str | tuple[str, ...]
-        held_out: HeldOutShare
+    column: str = ""
+    """Column of the sounds in tables; empty: audio, sound, wav, flac, ogg, mp3 or bytes."""
+    held_out_data: str | tuple[str, ...] = ()
+    """Sounds or rows to evaluate on, in the same forms; empty: a share of `data`."""
+    held_out: HeldOutShare = 0.05
+    """Share that is never trained on where `held_out_data` names none, chosen by a hash of the sounds'
+    samples or of their texts."""
 
     @property
     def held_out_sources(self) -> tuple[str, ...]:
@@ -106,51 +91,58 @@ class SftTrain(TrainSection, frozen=True, tag="sft"):
     """Task field whose values appear equally often, so that rare ones are not forgotten."""
 
 
-class DpoTrain(TrainSection, frozen=True, tag="dpo"):
-    """Learn from pairs of answers of which one is preferred (DPO, IPO, length-controlled forms)."""
+class PairTrain(TrainSection, frozen=True):
+    """Base of the kinds that learn from pairs of answers of which one is preferred."""
 
-    batch: RowCount = 16
-    """Pairs of a step."""
     task: TaskConfig | None = None
     """Tasks that carry pairs; without it, the run's own."""
     chosen: str = "chosen"
-    """Task field that holds the preferred answer."""
+    """Task field that holds the preferred answer: text; for a reward model also chat messages."""
     rejected: str = "rejected"
     """Task field that holds the other answer."""
-    loss: Literal["sigmoid", "ipo"] = "sigmoid"
-    """`sigmoid` is DPO, `ipo` the squared loss of IPO."""
-    beta: Annotated[float, Meta(gt=0.0, le=1000.0)] = 0.1
-    """How strongly the policy is held to the reference; IPO's tau."""
-    label_smoothing: Annotated[float, Meta(ge=0.0, lt=0.5)] = 0.0
-    """Share of labels that are assumed to be the wrong way round (`sigmoid` only)."""
-    length_normalised: bool = False
-    """Mean log-probs over an answer's tokens instead of sums; `ipo` always takes means."""
-    ld_alpha: Share = 1.0
-    """LD-DPO: weight of the tokens beyond the length that both answers share; 1 is plain DPO."""
-    reference_free: bool = False
-    """Compare log-probs themselves instead of their ratios to the start model's."""
     bad_pairs: Literal["refuse", "drop"] = "refuse"
-    """Pairs with equal or empty answers, answers that are no text, or too many tokens."""
+    """Pairs with empty answers, equal ones (also only as tokens), labels that are no numbers, or too
+    many tokens."""
     max_tokens: Count = 0
     """Longest prompt and answer together; 0: what the model reads."""
     terms: tuple[PairTerm, ...] = ()
     """Further terms of the loss, on the hidden states of the pair."""
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Task fields that say more of a pair than which answer is preferred."""
+        return ()
+
     def check(self) -> None:
-        _check_names(self.terms, "preference")
+        names = [term.title for term in self.terms]
+        taken = {"preference", "centring"}
+        if len(set(names)) < len(names) or taken & set(names):
+            raise ArgumentError(
+                f"terms: got the names {', '.join(names)}, expected different ones, none of them "
+                "'preference' or 'centring'; set their `name`"
+            )
 
 
-class RewardModelTrain(TrainSection, frozen=True, tag="reward_model"):
+class DpoTrain(PairTrain, frozen=True, tag="dpo"):
+    """Learn from pairs of answers of which one is preferred (DPO, IPO, length-controlled forms)."""
+
+    batch: RowCount = 16
+    """Pairs of a step."""
+    loss: Literal["sigmoid", "ipo"] = "sigmoid"
+    """`sigmoid` is DPO, `ipo` the squared loss of IPO."""
+    beta: Annotated[float, Meta(gt=0.0, le=1000.0)] = 0.1
+    """How strongly the policy is held to the reference; IPO's tau."""
+    length_normalised: bool = False
+    """Mean log-probs over an answer's tokens instead of sums; `ipo` always takes means."""
+    ld_alpha: Share = 1.0
+    """LD-DPO: weight of the tokens beyond the length that both answers share; 1 is plain DPO."""
+
+
+class RewardModelTrain(PairTrain, frozen=True, tag="reward_model"):
     """Learn a score from pairs of answers of which one is preferred (Bradley-Terry)."""
 
     batch: RowCount = 32
     """Pairs of a step; pairs with one prompt are drawn together."""
-    task: TaskConfig | None = None
-    """Tasks that carry pairs; without it, the run's own."""
-    chosen: str = "chosen"
-    """Task field that holds the preferred answer: text, or chat messages."""
-    rejected: str = "rejected"
-    """Task field that holds the other answer."""
     margin: str = ""
     """Task field with the number by which the preferred answer should at least lead; ties have none."""
     tie: str = ""
@@ -159,18 +151,12 @@ class RewardModelTrain(TrainSection, frozen=True, tag="reward_model"):
     """Task field with the probability that `chosen` is the better one."""
     ties: Literal["drop", "half"] = "drop"
     """Leave ties out, or learn equal scores from them (target 0.5)."""
-    bad_pairs: Literal["refuse", "drop"] = "refuse"
-    """Pairs with empty answers, equal ones (also only as tokens), labels that are no numbers, or too
-    many tokens."""
-    max_tokens: Count = 0
-    """Longest prompt and answer together; 0: what the model reads."""
     centring: NonNegative = 0.0
     """Weight of `(r_chosen + r_rejected)^2`, which keeps scores around 0."""
-    terms: tuple[PairTerm, ...] = ()
-    """Further terms of the loss, on the hidden states of the pair."""
 
-    def check(self) -> None:
-        _check_names(self.terms, "preference", "centring")
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(filter(None, (self.margin, self.tie, self.target)))
 
 
 class ProcessRewardModelTrain(TrainSection, frozen=True, tag="process_reward_model"):
@@ -216,8 +202,6 @@ class DistilTrain(TrainSection, frozen=True, tag="distil"):
     turns; of several, one is drawn for each prompt of a step."""
     allow_truncate: bool = False
     """Leave out the last items of a policy that is longer than the context; else it is refused."""
-    reuse_prefix: bool = True
-    """Compute the teacher's policy once and reuse its keys and values for all rows."""
     system: str = ""
     """A system message that only the teacher sees."""
     template: str = ""
@@ -295,15 +279,10 @@ class DiffusionTrain(DataTrain, frozen=True, tag="diffusion"):
     cost two forward passes; deduplicated, a token that both cover counts once."""
     passes: PositiveInt = 1
     """Independent masks of each row, each a forward pass."""
-    stacked: bool = True
-    """The masks of a row share a pass; false: one after the other. Gradients do not depend on it."""
     delimiters: tuple[str, ...] = ()
     """Texts such as `####` whose tokens are masked more often, weighted back (ISAD)."""
     delta: Share = 0.2
     """How much more often."""
-    delimiter_weight: Literal["token", "row"] = "token"
-    """How delimiters are weighted back: `token` by how often each is masked (ISAD); `row` also for what
-    the other tokens no longer see, which is unbiased and noisier."""
     control: Literal["none", "rescale", "gradient"] = "none"
     """`rescale` divides a row's loss by the running loss at its rate, so that all rates pull alike: another
     objective (biased). `gradient` takes the running gradient at a rate off, and adds its mean over all
@@ -312,25 +291,16 @@ class DiffusionTrain(DataTrain, frozen=True, tag="diffusion"):
     syntax: Literal["", "html", "markdown", "json", "python"] = ""
     """Syntax tokens of prompts in this format may be masked too (SyRM), which changes what is learned a
     little."""
-    syntax_rest: Share = 0.0
-    """Of `syntax`: chance of every other prompt token to be one that may be masked too."""
     mix_uniform: Share = 0.1
     """Of `p_pots`: share of uniform draws; weights are at most its inverse."""
     probe_at: Count = 0
     """Of `p_pots`: the step at which losses are measured and the density is fitted; uniform before."""
-    refit_every: Count = 0
-    """Of `p_pots`: steps between fits; 0 fits once."""
     probe_rows: PositiveInt = 10
     """Of `p_pots`: rows of a probe."""
     probe_rates: Annotated[int, Meta(ge=5, le=1000)] = 29
     """Of `p_pots`: rates of a probe, closer together where few tokens are masked."""
     probe_masks: PositiveInt = 10
     """Of `p_pots`: masks of a probe for each row and rate."""
-    fit_starts: PositiveInt = 20
-    """Of `p_pots`: points from which the curve is fitted; the best fit is taken."""
-    moment: Literal["second", "within"] = "second"
-    """Of `p_pots`: what a rate costs: the mean squared loss, or without the spread of the data, as the
-    reference has it."""
     loss_max: Annotated[float, Meta(ge=0.0, le=1e6)] = 0.0
     """Of `p_pots`: losses of a probe are cut here; 0: never."""
     max_weight: Annotated[float, Meta(ge=1.0, le=1e9)] = 1e6
@@ -340,8 +310,6 @@ class DiffusionTrain(DataTrain, frozen=True, tag="diffusion"):
     held_out: Literal["loss", "rewards"] = "loss"
     """What is evaluated: the loss of held-out rows, with the same masks for every run, or the rewards
     of held-out answers."""
-    held_out_masks: PositiveInt = 8
-    """Rates, with a mask each, of every held-out row."""
     decoding: str = ""
     """How answers are written, such as `block=16,steps=8,order=entropy`; saved with the model."""
 
@@ -398,9 +366,7 @@ class LatentsTrain(TrainSection, frozen=True, tag="latents"):
     components: Count = 0
     """Of the basis; 0: 95 % of the variance, from 8 to half the width."""
     alpha: NonNegative = 1.0
-    """Weight of the latents' squared error beside the text's loss."""
-    mean_error: bool = True
-    """The squared error is a mean over coefficients; false: their sum, which may drown the text."""
+    """Weight of the latents' squared error, a mean over coefficients, beside the text's loss."""
     beta: NonNegative = 0.0
     """Weight of 1 - cosine."""
     own: Share = 0.5
@@ -412,15 +378,8 @@ class LatentsTrain(TrainSection, frozen=True, tag="latents"):
     gate_samples: PositiveInt = 8
     """Answers of the start model to each question, at most: a question is asked until its side of the
     threshold is known."""
-    gate_questions: Count = 256
-    """Questions that are measured at most, fewer where nearly all of them are alike; the others are taken
-    to be what most measured ones are. 0: each question of the run."""
-    gate_tokens: Count = 0
-    """Longest of those answers; 0: `evaluation.max_tokens`, or `rollout.max_tokens`."""
     gate_threshold: float = 0.5
     """Share of right answers up to which a question gets latents."""
-    gate_temperature: Positive = 1.0
-    """Of those answers."""
     assume_hard: bool = False
     """Whether questions of which no share is known get latents."""
     encoder: str = "patches"
@@ -449,27 +408,21 @@ class CodecSizes(Section, frozen=True):
 
     sampling_rate: Annotated[int, Meta(ge=1000, le=768_000)] = 16_000
     """Samples a second; sounds are resampled to it."""
-    n_fft: Annotated[int, Meta(ge=4, le=65_536)] = 320
+    n_fft: Window = 320
     """Samples of a window of the spectrum."""
     frame_hop: Annotated[int, Meta(ge=2, le=65_536)] = 80
     """Samples from one window to the next; even, at most half of `n_fft`."""
     strides: Annotated[tuple[Annotated[int, Meta(ge=1, le=64)], ...], Meta(min_length=1)] = (8,)
     """By how much each stage lowers the rate of windows; 25 latents a second by default."""
-    hidden_size: Annotated[int, Meta(ge=1, le=65_536)] = 256
+    hidden_size: Size = 256
     """Channels of the convolutions."""
-    latent_size: Annotated[int, Meta(ge=1, le=65_536)] = 64
+    latent_size: Size = 64
     """Channels of a latent."""
-    kernel_size: Annotated[int, Meta(ge=1, le=1024)] = 7
-    """Of the convolutions over time."""
-    residual_dilations: tuple[Annotated[int, Meta(ge=1, le=1024)], ...] = (1, 1)
+    residual_dilations: tuple[Layers, ...] = (1, 1)
     """One residual unit each, in every stage."""
     bottleneck: Literal["plain", "kl", "sigma", "noise", "norm", "norm+noise"] = "norm+noise"
     """`plain`; `kl` (a VAE); `sigma`, also `noise` (noise of a random strength); `norm` (normalised over
     channels); `norm+noise` (both, F3)."""
-    noise_gamma: NonNegative = 1.0
-    """Of `norm+noise`: the strength is uniform from 0 to this, one a sequence."""
-    sigma_std: NonNegative = 0.625
-    """Of `sigma`: standard deviation of the strength."""
     features: Literal["magnitude", "complex"] = "magnitude"
     """What the encoder reads of the spectrum: logarithms of magnitudes, or real and imaginary parts, from
     which it learns much more slowly."""
@@ -488,42 +441,26 @@ class Adversarial(Section, frozen=True):
     """Of the distance between its hidden layers on the sound and on the reconstruction."""
     channels: Annotated[int, Meta(ge=1, le=4096)] = 32
     """Of its convolutions."""
-    windows: tuple[Annotated[int, Meta(ge=4, le=65_536)], ...] = ()
+    windows: tuple[Window, ...] = ()
     """Samples of the windows whose spectra it judges; empty: about 16 and 64 ms."""
 
 
-class CodecTrain(SoundTrain, frozen=True, tag="codec"):
+class CodecTrain(SoundTrain, frozen=True, kw_only=True, tag="codec"):
     """Learn an audio tokenizer: sounds to latents and back."""
 
     data: Sources
     """Sound files, folders of them, Parquet files with the bytes of sounds, or a function
     `mine.py:sounds` that yields pairs of samples and rate; one or a list."""
-    column: str = ""
-    """Column of the sounds in tables; empty: audio, sound, wav, flac, ogg, mp3 or bytes."""
-    held_out_data: str | tuple[str, ...] = ()
-    """Sounds to evaluate on, in the same forms; empty: a share of `data`."""
-    held_out: HeldOutShare = 0.05
-    """Share of the sounds that is never trained on where `held_out_data` names none, chosen by a hash of
-    their samples."""
     batch: RowCount = 16
     """Crops of a step."""
     seconds: Annotated[float, Meta(gt=0.0, le=600.0)] = 1.0
     """Length of a crop; shorter sounds are padded, and padding counts for nothing."""
     sizes: CodecSizes = CodecSizes()
     """Of the tokenizer where `model.path` is `new`."""
-    windows: tuple[Annotated[int, Meta(ge=4, le=65_536)], ...] = ()
+    windows: tuple[Window, ...] = ()
     """Samples of the windows whose spectra are compared; empty: six sizes, about 4 to 128 ms."""
-    mel_weight: NonNegative = 15.0
-    """Of mel bands in the loss."""
-    wave_weight: NonNegative = 0.0
-    """Of the waveform in the loss; for latents that carry phases, as those of 25 frames a second do not."""
-    kl_weight: NonNegative = 1e-2
-    """Of the bottleneck `kl`: weight of the divergence to N(0, 1)."""
     adversarial: Adversarial | None = None
     """A discriminator beside the spectral loss; none: without."""
-    perturbations: tuple[Annotated[float, Meta(ge=0.0, le=100.0)], ...] = (0.3, 0.6)
-    """Noise that is added to held-out latents, in standard deviations of each channel: how the decoder
-    stands it is reported beside the score."""
 
 
 class GeneratorSizes(Section, frozen=True):
@@ -531,17 +468,17 @@ class GeneratorSizes(Section, frozen=True):
 
     patch: Annotated[int, Meta(ge=1, le=64)] = 2
     """Latents that are made at one time."""
-    hidden_size: Annotated[int, Meta(ge=1, le=65_536)] = 256
+    hidden_size: Size = 256
     """Of the transformer; a multiple of the heads."""
-    num_hidden_layers: Annotated[int, Meta(ge=1, le=1024)] = 6
+    num_hidden_layers: Layers = 6
     """Of the transformer."""
-    num_attention_heads: Annotated[int, Meta(ge=1, le=1024)] = 4
+    num_attention_heads: Layers = 4
     """Of the transformer."""
     head: Literal["flow", "regression"] = "flow"
     """`flow` draws a patch from noise; `regression` learns the mean of what may follow, to compare with."""
     head_size: Annotated[int, Meta(ge=2, le=65_536)] = 256
     """Width of the head."""
-    head_layers: Annotated[int, Meta(ge=1, le=1024)] = 4
+    head_layers: Layers = 4
     """Of the head."""
     beside: bool = True
     """A patch stands beside the characters that it should say, by the mean pace of the data, which is
@@ -556,24 +493,17 @@ class SpeechTrain(SoundTrain, frozen=True, kw_only=True, tag="speech"):
     data: Sources
     """JSONL, CSV, TSV or Parquet files with sounds (paths from the file's folder, or bytes), texts and
     names of voices, or a function `mine.py:rows` that yields such rows; one or a list."""
-    column: str = ""
-    """Column of the sounds; empty: audio, sound, wav, flac, ogg, mp3 or bytes."""
     text: Name = "text"
     """Column of what is said."""
     voice: Name = "voice"
     """Column of who says it; without it there is one voice, which has no name."""
     longest: Annotated[float, Meta(gt=0.0, le=600.0)] = 15.0
     """Seconds of a sound; rows with longer ones are left out, counted and named."""
-    held_out_data: str | tuple[str, ...] = ()
-    """Rows to evaluate on, in the same forms; empty: a share of `data`."""
-    held_out: HeldOutShare = 0.05
-    """Share of the sentences that is never trained on where `held_out_data` names none, chosen by a hash
-    of their text."""
     batch: RowCount = 16
     """Rows of a step."""
     sizes: GeneratorSizes = GeneratorSizes()
     """Of the generator where `model.path` is `new`."""
-    times: Annotated[int, Meta(ge=1, le=1024)] = 4
+    times: Layers = 4
     """Random times at which the head is asked about each patch."""
     dropout: Share = 0.1
     """Share of the patches whose condition is left out: what guidance compares with."""

@@ -40,24 +40,26 @@ from torch import Tensor
 
 from burnish.errors import BurnishError, GuardTripped, UserError
 from burnish.store import StoredSample
-from burnish.training.data import Cursor
+from burnish.training.data import AnswerBudget, Cursor, PromptReport
 from burnish.training.forecast import Workload, given_rows
+from burnish.training.watchdog import EventLoop
 
 if TYPE_CHECKING:
     from burnish.config.schema import Config
     from burnish.lm.base import Sampler
+    from burnish.lm.call_log import PaidReplies
     from burnish.lm.local import LocalLM
     from burnish.lm.remote import RemoteSampler
     from burnish.records import Reward, Task, Trajectory
     from burnish.rewards.combine import Weighted
     from burnish.seeds import Seeds
     from burnish.store import RunStore
-    from burnish.training.data import Data, PromptReport
+    from burnish.tasks.base import TaskSet
+    from burnish.training.data import Data
     from burnish.training.devices import World
     from burnish.training.events import Event, HeldOut
     from burnish.training.trainable import OtherModel, Trainable
     from burnish.training.update import MicroBatcher
-    from burnish.training.watchdog import EventLoop
 
 BatchT = TypeVar("BatchT")
 MicroT = TypeVar("MicroT")
@@ -133,36 +135,42 @@ class HeldOutScores:
     figures: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass
-class Setup:
+@dataclass(kw_only=True)
+class Parts:
+    """What all stages of a run share; what needs a model comes after the first is loaded."""
+
     config: Config
-    steps: int
     data: Data
     """Opens task sets; `data.tasks` are the run's own."""
     scorer: Weighted | None
+    world: World
+    judges: Sequence[Any] = ()
+    loop: EventLoop = field(default_factory=EventLoop)
+    length_of: Callable[[Task], int] = lambda task: 0
+    prompts: PromptReport = field(default_factory=lambda: PromptReport(0, 0))
+    answers: AnswerBudget = field(default_factory=lambda: AnswerBudget(0, ""))
+    paid: PaidReplies | None = None
+    remote: RemoteSampler | None = None
+
+
+@dataclass(kw_only=True)
+class Setup(Parts):
+    steps: int
     trainable: Trainable
     batches: MicroBatcher
     store: RunStore
     """Write only where `world.is_main`."""
     seeds: Seeds
-    world: World
-    loop: EventLoop
-    prompts: PromptReport
-    length_of: Callable[[Task], int]
     stage: str = ""
     """Name of the stage; empty for the main training."""
-    judging: Callable[[str], None] = lambda part: None
-    """Say to which part of the run the judge calls from now on belong."""
     done: int = 0
     """Steps of earlier starts."""
     weight_version: int = 0
     """Optimiser steps behind the weights."""
     copy_gradients: Callable[[], list[Tensor]] = list
     """Copies of the gradient sums of this process as they stand between two micro-batches."""
-    remote: RemoteSampler | None = None
     decoding: str = ""
     """How a diffusion model under training writes, such as `steps=8`; empty: as its folder says."""
-    _moves: int = 0
     _is_sent: bool = False
 
     @property
@@ -187,15 +195,18 @@ class Setup:
         self.batches.release = lm.release
         return lm
 
+    def judging(self, part: str) -> None:
+        """Say to which part of the run the judge calls from now on belong."""
+        if self.paid is not None:
+            self.paid.begin(part)
+
     def moved(self, version: int) -> None:
         """The weights are now those of this version; a server that samples gets them."""
         self.weight_version = version
         if "local" in self.__dict__:
             self.local.weight_version = version
-        self._moves += 1
         if self._is_sent:
-            every = int(getattr(self.config.sampler, "update_every", 1))
-            self._send(is_due=self._moves % every == 0)
+            self._send()
 
     def ready_sampler(self) -> None:
         """See to it that a server which samples was given this run's weights."""
@@ -220,18 +231,18 @@ class Setup:
             tensors = self.trainable.weights().items()
             await self.remote.update_weights(self.weight_version, tensors)
 
-    def _send(self, *, is_due: bool = True) -> None:
+    def _send(self) -> None:
         assert self.remote is not None
-        if is_due and self.world.is_main:
+        if self.world.is_main:
             self.loop.run(self.send_again)
         self._is_sent = True
         self.remote.follow(self.weight_version, self.world.first(self.remote.weight_version))
 
-    def cursor(self) -> Cursor:
-        """Walks through the run's tasks whose prompts fit."""
+    def cursor(self, tasks: TaskSet) -> Cursor:
+        """Walks through the tasks whose prompts fit."""
         rollout, tokenizer = self.config.rollout, self.trainable.loaded.tokenizer
         return Cursor(
-            tasks=self.data.tasks,
+            tasks=tasks,
             length_of=self.length_of,
             max_prompt_tokens=rollout.max_prompt_tokens,
             drop_overlong=rollout.overlong_prompts == "drop",

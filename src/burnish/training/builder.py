@@ -6,9 +6,8 @@ import contextlib
 import dataclasses
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import torch
@@ -45,7 +44,6 @@ from burnish.lm.new_model import NEW
 from burnish.lm.remote import RemoteSampler
 from burnish.memory import kept_files, kept_paths
 from burnish.records import Task
-from burnish.rewards.combine import Weighted
 from burnish.rewards.config import build_all
 from burnish.rewards.judges.prompting import check_reads_media
 from burnish.rollouts import AgentRollout, EnvRollout, Tool
@@ -56,7 +54,7 @@ from burnish.store import RunStore, manifest
 from burnish.store.durable import write_file
 from burnish.texts import shown_path
 from burnish.training import checkpoint
-from burnish.training.algorithm import AnyAlgorithm, Setup
+from burnish.training.algorithm import AnyAlgorithm, Parts, Setup
 from burnish.training.algorithms import Chosen, find_algorithm
 from burnish.training.checkpoint import TrainState
 from burnish.training.data import AnswerBudget, Data, PromptReport, answer_budget, measure_prompts
@@ -161,23 +159,6 @@ def build(
         raise
 
 
-@dataclass
-class Parts:
-    """What all stages of a run share; what needs a model comes after the first is loaded."""
-
-    config: Config
-    data: Data
-    scorer: Weighted | None
-    world: World
-    judges: list[Any]
-    loop: EventLoop = field(default_factory=EventLoop)
-    length_of: Callable[[Task], int] = lambda task: 0
-    prompts: PromptReport = field(default_factory=lambda: PromptReport(0, 0))
-    answers: AnswerBudget = field(default_factory=lambda: AnswerBudget(0, ""))
-    paid: PaidReplies | None = None
-    remote: RemoteSampler | None = None
-
-
 def _prepare(config: Config, root: Path) -> tuple[Parts, list[Training]]:
     """Data, rewards and the kinds of training, checked; the user's modules are imported here."""
     trains = (*(stage.train for stage in config.stages), config.train)
@@ -201,7 +182,8 @@ def _prepare(config: Config, root: Path) -> tuple[Parts, list[Training]]:
         logger.warning(
             "a module of this run changed %s when it was imported; it was set back.", what
         )
-    return Parts(config, data, scorer, world, judges), trainings
+    parts = Parts(config=config, data=data, scorer=scorer, world=world, judges=judges)
+    return parts, trainings
 
 
 def _measured(parts: Parts, trainings: Sequence[Training]) -> PromptReport:
@@ -394,17 +376,12 @@ def _assemble(
         return _open_stage(parts, store, trainings[number], model, threads)
 
     return Trainer(
-        config=config,
+        **vars(parts),
         store=store,
-        scorer=parts.scorer,
         trainable=trainable,
-        world=parts.world,
-        loop=parts.loop,
         threads=threads,
-        answers=parts.answers,
         stage=stage,
         next_stage=next_stage,
-        paid=parts.paid,
         trackers=Trackers(config, store) if config.trackers and parts.world.is_main else None,
     )
 
@@ -425,10 +402,8 @@ def _open_stage(
     state = msgspec.structs.replace(state, threads=threads)
     update = config.update
     setup = Setup(
-        config=config,
+        **vars(parts),
         steps=training.steps,
-        data=parts.data,
-        scorer=parts.scorer,
         trainable=trainable,
         batches=MicroBatcher(
             trainable.module,
@@ -439,15 +414,9 @@ def _open_stage(
         ),
         store=store,
         seeds=Seeds(seeds.for_("stage", name)) if name else seeds,
-        world=parts.world,
-        loop=parts.loop,
-        prompts=parts.prompts,
-        length_of=parts.length_of,
         stage=name,
-        judging=parts.paid.begin if parts.paid else lambda part: None,
         done=state.step,
         weight_version=state.weight_version,
-        remote=parts.remote,
     )
     if loaded.score_head is not None and not kind.trains_score_head:
         raise UserError(

@@ -20,8 +20,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
-import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -47,15 +45,12 @@ from burnish.store.durable import remove_drafts, remove_folder, whole_folder
 from burnish.texts import shown_path
 from burnish.training.algorithm import AlgorithmState, AnyAlgorithm, Setup
 from burnish.training.algorithms import find_algorithm
-from burnish.training.data import Data, PromptReport
+from burnish.training.data import Data
 from burnish.training.devices import World
 from burnish.training.guards import check_saved, name_samples
 from burnish.training.optimiser import MasterAdamW
 from burnish.training.trainable import Trainable, start_model
 from burnish.training.update import MicroBatcher, Updater
-from burnish.training.watchdog import EventLoop
-
-logger = logging.getLogger(__name__)
 
 OPTIMISER = "trainer/optimiser.safetensors"
 ALGORITHM = "trainer/algorithm.safetensors"
@@ -150,15 +145,9 @@ def newest(folder: Path, store: RunStore, stage: str = "") -> Path | None:
     Where it is damaged, or `run.db` has lost rows that it counted, one line says so, names the
     newest one from which the run can go on, and how. Nothing is chosen silently.
     """
-    if not os.path.lexists(folder):
-        return None
     if not folder.is_dir():
-        raise StoreError(f"{folder} is not a folder; expected the run's checkpoints in it.")
+        return None
     remove_drafts(folder)
-    for stray in sorted(p for p in folder.iterdir() if not _NAME.fullmatch(p.name)):
-        logger.warning(
-            "%s is no checkpoint of this run (expected step-N); it is left alone.", stray
-        )
     found = _all(folder)
     if not found:
         return None
@@ -173,17 +162,7 @@ def load_state(place: Path) -> TrainState:
 
 
 def load_optimiser(place: Path, optimiser: MasterAdamW) -> None:
-    tensors = _tensors(place, OPTIMISER)
-    expected = optimiser.state()
-    for name, tensor in expected.items():
-        got = tensors.get(name)
-        if got is None or got.shape != tensor.shape:
-            shape = "nothing" if got is None else f"shape {tuple(got.shape)}"
-            raise StoreError(
-                f"checkpoint {place}: {OPTIMISER} has {shape} for {name}; expected "
-                f"{tuple(tensor.shape)}. Was it written for another model?"
-            )
-    optimiser.load(tensors)
+    optimiser.load(_tensors(place, OPTIMISER))
 
 
 def load_algorithm(place: Path) -> AlgorithmState:
@@ -204,7 +183,7 @@ def _tensors(place: Path, name: str) -> dict[str, Tensor]:
 def _reading(place: Path, name: str) -> Iterator[None]:
     try:
         yield
-    except (OSError, SafetensorError, msgspec.MsgspecError, RecursionError) as error:
+    except (OSError, SafetensorError, msgspec.MsgspecError) as error:
         why = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
         raise Damaged(place, f"{name}: {why or type(error).__name__}") from error
 
@@ -360,13 +339,10 @@ def replay(place: Path) -> str:
             f"{place} is no crash folder (no report.json); a stopped run names it, as "
             "runs/NAME/crash/step-N"
         )
-    try:
-        report = msgspec.json.decode((place / "report.json").read_bytes(), type=Report)
-    except (OSError, msgspec.MsgspecError, RecursionError) as error:
-        raise StoreError(f"{place} is damaged: {error}.") from error
+    report = _decoded(place, "report.json", Report)
     run = place.parent.parent
     config = load(Config, run / "config.toml").value
-    with RunStore.open(run, read_only=True) as store:
+    with RunStore.open(run, read_only=True) as store, _reading(place, "what was kept"):
         try:
             setup, algorithm = _opened(config, report, place, store)
             with contextlib.closing(setup.loop):
@@ -379,8 +355,6 @@ def replay(place: Path) -> str:
         except GuardTripped as error:
             name_samples(error, store)
             return str(error)
-        except (OSError, msgspec.MsgspecError, json.JSONDecodeError, RecursionError) as error:
-            raise StoreError(f"{place} is damaged: {error}.") from error
     return f"the {report.stage} guard of step {report.step + 1} did not trip again"
 
 
@@ -413,8 +387,6 @@ def _opened(
         store=store,
         seeds=seeds,
         world=World(),
-        loop=EventLoop(),
-        prompts=PromptReport(0, 0),
         length_of=lambda task: len(loaded.tokenizer.render(task.messages)),
         stage=report.training,
     )

@@ -259,14 +259,9 @@ class RolloutCollector:
             groups[i] = []
             for t in group:
                 if _is_stale(t, version, bound):
-                    own = t.weight_version
-                    named = (
-                        "unknown weights"
-                        if own is not None and own < 0
-                        else f"weights of version {own}"
-                    )
                     reason = (
-                        f"sampled with {named}, the trainer's are of version {version}; "
+                        f"sampled with weights of version {t.weight_version}, the trainer's are of "
+                        f"version {version}; "
                         f"rollout.max_staleness allows a lag of {bound}"
                     )
                     t = msgspec.structs.replace(t, status=Status.INFRA_ERROR, reason=reason)

@@ -72,12 +72,6 @@ class CriticModel:
         hidden_ND = hidden_RSD.flatten(0, 1).index_select(0, packed.source_N)
         return scatter(self.head(hidden_ND), packed)
 
-    def clear(self) -> None:
-        self.optimiser.clear()
-
-    def collect(self) -> None:
-        self.optimiser.collect()
-
     def step(self, step: int, world: World, ids: Sequence[str]) -> None:
         """One optimiser step with the gradients of all processes; trips where one is not finite."""
         world.add(self.optimiser.sums)

@@ -7,7 +7,6 @@ fixes them here is ours.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
@@ -20,7 +19,7 @@ from burnish.boundary import Count, Share
 from burnish.config.schema import Curriculum as CurriculumConfig
 from burnish.errors import StoreError, UserError
 from burnish.records import Task
-from burnish.seeds import derive, digest
+from burnish.seeds import derive
 from burnish.store.durable import write_file
 from burnish.tasks.base import TaskSet, epoch_order, in_epoch
 
@@ -38,9 +37,6 @@ def curriculum_stages(
     `always` are tasks that belong to every stage, such as those of rare rules. A task whose
     difficulty could not be measured (None or NaN) waits for the last stage.
     """
-    is_rising = all(a < b for a, b in itertools.pairwise(thresholds))
-    if not thresholds or not is_rising or not all(0 <= t <= 1 for t in thresholds):
-        raise ValueError(f"thresholds: got {list(thresholds)}, expected rising numbers in 0 to 1")
     everywhere = set(always or ())
     measured = [math.nan if d is None else float(d) for d in difficulty]
     return [
@@ -66,8 +62,6 @@ class Curriculum:
         always: Iterable[int] | None = None,
     ) -> None:
         """Stages that add no task are left out. `always` is as for `curriculum_stages`."""
-        if not 0 <= replay < 1:
-            raise ValueError(f"replay: got {replay}, expected a share from 0 to below 1")
         everywhere = set(always or ())
         self.tasks = tasks
         self.seed = seed
@@ -93,28 +87,6 @@ class Curriculum:
         self._easier = [tuple(sorted(before - everywhere)) for before in earlier[:-1]]
         self._order = lru_cache(maxsize=8)(epoch_order.__wrapped__)
 
-    @property
-    def name(self) -> str:
-        return self.tasks.name
-
-    @property
-    def fields(self) -> frozenset[str]:
-        return self.tasks.fields
-
-    @property
-    def fingerprint(self) -> str:
-        stages = msgspec.json.encode((self.stages, self._fresh, self.seed, self.replay))
-        return digest(self.tasks.fingerprint, stages)
-
-    @property
-    def train_size(self) -> int:
-        return len(self.stages[self.stage])
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        sizes = ", ".join(str(len(stage)) for stage in self.stages)
-        return (*self.tasks.notes, f"curriculum: {len(self.stages)} stages of {sizes} tasks")
-
     def train(self, index: int) -> Task:
         """The task at a position of the stream: mostly of what the stage adds, some of the rest.
 
@@ -128,12 +100,6 @@ class Curriculum:
         lap, place = divmod(drawn, len(pool))
         seed = derive(self.seed, "curriculum", self.stage, int(is_replay))
         return in_epoch(self.tasks.train(pool[self._order(seed, lap, len(pool))[place]]), lap)
-
-    def held_out(self, limit: int | None = None) -> list[Task]:
-        return self.tasks.held_out(limit)
-
-    def sample(self, k: int) -> list[Task]:
-        return [self.train(index) for index in range(min(k, self.train_size))]
 
 
 class CurriculumState(Struct, frozen=True):
@@ -157,8 +123,6 @@ def advance(
     A score counts as a gain where it is at least `gain` above the one remembered, so that small
     steps add up. None, an evaluation without a score, changes nothing; the last of `stages` stays.
     """
-    if patience < 1:
-        raise ValueError(f"patience: got {patience}, expected at least 1")
     if score is None or math.isnan(score):
         return state
     # A gain of exactly 0.005 is one, whatever 0.705 - 0.7 is in binary.
@@ -199,7 +163,7 @@ def open_curriculum(
             difficulty = msgspec.json.decode(path.read_bytes(), type=shares)
             if len(difficulty) != len(pool):
                 raise msgspec.ValidationError(f"expected {len(pool)} numbers")
-        except (OSError, msgspec.MsgspecError, RecursionError) as error:
+        except msgspec.MsgspecError as error:
             raise StoreError(
                 f"{path} cannot be read ({error}); remove it to measure the tasks again"
             ) from error

@@ -88,11 +88,14 @@ class Cursor:
     """Begins what can be done for coming tasks beside everything else, such as their images."""
     _ahead: dict[int, Task] = field(default_factory=dict, init=False)
 
+    def __post_init__(self) -> None:
+        self.draw: Callable[[int], Task] = self.tasks.train
+
     def fits(self, task: Task) -> bool:
         return self.length_of(task) <= self.max_prompt_tokens
 
-    def draw_from(self, tasks: TaskSet) -> None:
-        self.tasks = tasks
+    def draw_from(self, draw: Callable[[int], Task]) -> None:
+        self.draw = draw
         self._ahead.clear()
 
     def look_ahead(self, count: int) -> None:
@@ -110,7 +113,7 @@ class Cursor:
         places = range(self.position, self.position + count)
         for position in places:
             if position not in self._ahead:
-                self._ahead[position] = self.tasks.train(position)
+                self._ahead[position] = self.draw(position)
         return [self._ahead[position] for position in places]
 
     def peek(self, count: int) -> list[Task]:
@@ -124,7 +127,7 @@ class Cursor:
         taken: list[Task] = []
         refused = 0
         while len(taken) < count:
-            task = self._ahead.pop(self.position, None) or self.tasks.train(self.position)
+            task = self._ahead.pop(self.position, None) or self.draw(self.position)
             self.position += 1
             if self.fits(task):
                 taken.append(task)
@@ -211,16 +214,13 @@ class Experts:
         field: str = "demonstration",
         by: str = "",
         carry: Sequence[str] = (),
-        max_tokens: int = 0,
-        look: int = LOOK,
         exclude: Collection[str] = (),
         strata: Mapping[str, tuple[int, ...]] | None = None,
     ) -> None:
         """`by`: the field whose values take turns; a list counts for each of its members.
 
-        `carry` names fields that trajectories keep in their `info`; `max_tokens` refuses a longer
-        prompt and answer, 0 none. Questions in `exclude` (`content_key`) are never drawn. `strata`
-        are those of other experts with the same tasks and fields, where they are known already.
+        `carry` names fields that trajectories keep in their `info`. Questions in `exclude`
+        (`content_key`) are never drawn. `strata` are those of other experts with the same tasks and fields, where they are known already.
         """
         for name in (field, *filter(None, (by,)), *carry):
             for fault in missing_field(tasks, name, "experts"):
@@ -230,12 +230,11 @@ class Experts:
         self.seed = seed
         self.field = field
         self.carry = tuple(carry)
-        self.max_tokens = max_tokens
         self.end = end_of_turn(tokenizer)
         self.exclude = frozenset(exclude)
         self.held: tuple[Task, ...] = ()
         """Demonstrations that are measured and never drawn."""
-        self.strata = strata or self._find(by, tasks.train_size or look)
+        self.strata = strata or self._find(by, tasks.train_size or LOOK)
         # The walks of all strata at once, and the next round of one of them.
         self._order = lru_cache(maxsize=2 * len(self.strata) + 2)(epoch_order.__wrapped__)
 
@@ -301,13 +300,6 @@ class Experts:
         text = text_of(task.fields[self.field])
         with naming_task(task):
             spans = answer_spans(self.tokenizer, task.messages, text, self.end)
-        size = sum(len(span.token_ids) for span in spans)
-        if self.max_tokens and size > self.max_tokens:
-            raise UserError(
-                f"experts: task {task.id} of '{self.tasks.name}' has {size} tokens with its "
-                f"'{self.field}'; expected at most {self.max_tokens}. Shorten or leave it "
-                "out."
-            )
         return Trajectory(
             id=f"{task.id}.expert{draw}",
             task_id=task.id,

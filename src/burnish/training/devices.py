@@ -55,11 +55,8 @@ class World:
         """All processes' parts of `count` items, put back in the order `share` split."""
         if self.size == 1:
             return list(items)
-        from accelerate.utils import gather_object
-
         tagged = [(self.rank + i * self.size, item) for i, item in enumerate(items)]
-        with self._at("gather"):
-            everything = sorted(gather_object(tagged), key=lambda pair: pair[0])
+        everything = sorted(self._everyone(tagged), key=lambda pair: pair[0])
         assert len(everything) == count, f"gathered {len(everything)} of {count} items"
         return [item for _, item in everything]
 
@@ -73,12 +70,9 @@ class World:
         """The union of all processes' dictionaries, on this process's device."""
         if self.size == 1:
             return found
-        from accelerate.utils import gather_object
-
         # Clones: a row of a larger tensor would take all of it along.
         device = next(iter(found.values())).device if found else torch.device("cpu")
-        with self._at("gather"):
-            pairs = gather_object([(key, value.cpu().clone()) for key, value in found.items()])
+        pairs = self._everyone([(key, value.cpu().clone()) for key, value in found.items()])
         return {key: value.to(device) for key, value in pairs}
 
     def stacked(self, found: dict[int, Tensor], count: int) -> Tensor:
@@ -88,13 +82,8 @@ class World:
 
     def differing(self, facts: Mapping[str, Any]) -> dict[int, list[str]]:
         """Processes whose facts are not those of the first one, with the names that differ."""
-        if self.size == 1:
-            return {}
-        from accelerate.utils import gather_object
-
-        everyone: list[dict[str, Any]] = gather_object([dict(facts)])
-        first = everyone[0]
-        absent = object()
+        everyone = self._everyone([dict(facts)])
+        first, absent = everyone[0], object()
         found = {
             rank: [k for k in first.keys() | own if first.get(k, absent) != own.get(k, absent)]
             for rank, own in enumerate(everyone)
@@ -102,12 +91,7 @@ class World:
         return {rank: sorted(names) for rank, names in found.items() if names}
 
     def first(self, value: Item) -> Item:
-        if self.size == 1:
-            return value
-        from accelerate.utils import gather_object
-
-        everyone: list[Item] = gather_object([value])
-        return everyone[0]
+        return self._everyone([value])[0]
 
     def in_turn(self, build: Callable[[], Item]) -> Item:
         """The first process builds, then the others, which find on disk what it wrote."""
@@ -122,6 +106,16 @@ class World:
         if self.size > 1:
             with self._at("barrier"):
                 torch.distributed.barrier()
+
+    def _everyone(self, items: list[Item]) -> list[Item]:
+        """The items of all processes, one after the other."""
+        if self.size == 1:
+            return items
+        from accelerate.utils import gather_object
+
+        with self._at("gather"):
+            found: list[Item] = gather_object(items)
+        return found
 
     def _at(self, what: str) -> AbstractContextManager[object]:
         return waiting_for(f"process {self.rank} at {what}")

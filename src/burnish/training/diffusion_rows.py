@@ -44,18 +44,15 @@ from burnish.models.masked_diffusion.samplers import (
 from burnish.records import Message, Task
 from burnish.training.algorithm import Setup
 from burnish.training.data import open_experts, text_of
-from burnish.training.packed_text import PackedText, Sequences, ended_document_starts, packed_text
+from burnish.training.packed_text import PackedText, Sequences, ended_document_starts
 from burnish.training.update import MicroBatcher
 
 FITTED = (
     "mix_uniform",
     "probe_at",
-    "refit_every",
     "probe_rows",
     "probe_rates",
     "probe_masks",
-    "fit_starts",
-    "moment",
     "loss_max",
     "max_weight",
 )
@@ -71,19 +68,12 @@ def setting_faults(settings: DiffusionTrain) -> Iterator[str]:
     rules = (
         (settings.rates == "clipped", ("low", "high"), "train.rates = 'clipped'"),
         (settings.rates == "p_pots", FITTED, "train.rates = 'p_pots'"),
-        (bool(settings.delimiters), ("delta", "delimiter_weight"), "train.delimiters"),
+        (bool(settings.delimiters), ("delta",), "train.delimiters"),
         (is_text, ("sequence", "data"), "train.on = 'text'"),
         (bool(settings.sources), OF_TEXT, "train.data"),
         (not settings.sources, ("by",), "a task set (no train.data)"),
-        (bool(settings.syntax), ("syntax_rest",), "train.syntax"),
         (not is_text or settings.canvas == 0, ("canvas",), "train.on = 'answers'"),
         (not is_text, ("syntax",), "train.on = 'answers'"),
-        (settings.held_out == "loss", ("held_out_masks",), "train.held_out = 'loss'"),
-        (
-            settings.passes > 1 or settings.masks != "independent",
-            ("stacked",),
-            "train.passes above 1 or train.masks = 'mirror'",
-        ),
     )
     default = DiffusionTrain()
     for is_read, keys, reader in rules:
@@ -124,10 +114,7 @@ def noise_of(settings: DiffusionTrain, tokenizer: Tokenizer | None) -> Noise:
     if settings.rates == "p_pots":
         options = {
             "mix_uniform": settings.mix_uniform,
-            "refit_every": settings.refit_every,
             "start": settings.probe_at,
-            "n_starts": settings.fit_starts,
-            "moment": settings.moment,
             "loss_max": settings.loss_max or None,
             "max_weight": settings.max_weight,
         }
@@ -147,7 +134,6 @@ def noise_of(settings: DiffusionTrain, tokenizer: Tokenizer | None) -> Noise:
         strata=settings.strata,
         delimiters=sorted(ids),
         delta=settings.delta,
-        delimiter_weight=settings.delimiter_weight,
         eps=settings.eps,
         control="rescale" if settings.control == "rescale" else "none",
         options=options,
@@ -221,7 +207,7 @@ class CorpusRows(Rows):
 
     def __init__(self, setup: Setup, settings: DiffusionTrain, module: Decoder) -> None:
         super().__init__(setup, settings, module)
-        self.text = packed_text(setup, settings)
+        self.text = PackedText(setup, settings)
 
     def train(self, step: int) -> list[TokenRow]:
         return self._rows(self.text.batch(step, self.settings.batch))
@@ -293,17 +279,13 @@ class TaskRows(Rows):
         return max(row.prompt for row in shown), max(row.count for row in shown)
 
     def row(self, task: Task, draw: int, seed: int = 0) -> TokenRow:
-        """The plain row; with `syntax`, syntax tokens of the prompt and a share of its others may be
-        masked too (SyRM)."""
+        """The plain row; with `syntax`, syntax tokens of the prompt may be masked too (SyRM)."""
         row, settings = self.plain_row(task, draw, seed), self.settings
         if not settings.syntax:
             return row
         texts = [self.tokenizer.backend.id_to_token(token) or "" for token in row.ids[: row.prompt]]
         marks = row.eligible.copy()
         marks[: row.prompt] |= np.array(syntax_eligible.plain(texts, settings.syntax))
-        if settings.syntax_rest:
-            drawn = np.random.default_rng((seed, draw)).random(row.prompt)
-            marks[: row.prompt] |= drawn < settings.syntax_rest
         return replace(row, eligible=marks)
 
     def plain_row(self, task: Task, draw: int, seed: int = 0) -> TokenRow:
@@ -346,6 +328,7 @@ class TaskRows(Rows):
 
 HELD_OUT_SEED = 20251118
 """Of the masks of every held-out loss, whatever the run's seed is."""
+HELD_OUT_MASKS = 8
 
 
 def mask_rows(
@@ -388,16 +371,16 @@ def _padded(rows: Sequence[TokenRow], mask_id: int) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def held_out_losses(
-    module: Decoder, rows: Sequence[TokenRow], masks: int, batches: MicroBatcher
+    module: Decoder, rows: Sequence[TokenRow], batches: MicroBatcher
 ) -> list[float]:
-    """Mean loss of each row over `masks` uniform rates in strata, with masks of a fixed seed."""
+    """Mean loss of each row over 8 uniform rates in strata, with masks of a fixed seed."""
     longest = max(len(row.ids) for row in rows)
-    u_N, u_1NL = evaluation_uniforms(len(rows) * masks, longest, HELD_OUT_SEED)
-    repeated = [row for row in rows for _ in range(masks)]
+    u_N, u_1NL = evaluation_uniforms(len(rows) * HELD_OUT_MASKS, longest, HELD_OUT_SEED)
+    repeated = [row for row in rows for _ in range(HELD_OUT_MASKS)]
     fields = [u_1NL[:, n, : len(row.ids)] for n, row in enumerate(repeated)]
     _, units = mask_rows(build_noise(), repeated, u_N, fields, mask_of(module))
     loss_N = losses_of(module, [own[0] for own in units], batches)
-    return loss_N.view(len(rows), masks).mean(1).tolist()
+    return loss_N.view(len(rows), HELD_OUT_MASKS).mean(1).tolist()
 
 
 def probed_losses(

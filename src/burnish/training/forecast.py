@@ -332,15 +332,13 @@ def savings(config: Config, work: Workload, shape: Shape, budget: int) -> list[S
     ) -> None:
         changed.append((change, sum(memory_by_part(config, work, shape, budget).values())))
 
-    if keys.prompts and work.prompts > 1:
-        half = work.prompts // 2
-        try_out(f"{keys.prompts}={half}", work._replace(prompts=half))
-    if keys.samples and work.samples > 3:
-        half = work.samples // 2
-        try_out(f"{keys.samples}={half}", work._replace(samples=half))
-    if keys.answer and work.answer_tokens > 1:
-        half = work.answer_tokens // 2
-        try_out(f"{keys.answer}={half}", work._replace(answer_tokens=half))
+    for key, name, least in (
+        (keys.prompts, "prompts", 2),
+        (keys.samples, "samples", 4),
+        (keys.answer, "answer_tokens", 2),
+    ):
+        if key and (whole := getattr(work, name)) >= least:
+            try_out(f"{key}={whole // 2}", work._replace(**{name: whole // 2}))
     if budget // 2 >= LEAST_BUDGET:
         try_out(f"update.micro_batch_tokens={budget // 2}", budget=budget // 2)
     if work.has_reference and keys.reference:

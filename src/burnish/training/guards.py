@@ -166,9 +166,6 @@ def trip_mismatch(distance: float, limit: float, step: int, samples: Sequence[st
     )
 
 
-SHOWN = 180
-
-
 def failing(
     shares: Mapping[str, float], limit: float, run: str, step: int, reasons: Mapping[str, str]
 ) -> str:
@@ -181,9 +178,7 @@ def failing(
         return ""
     worst = max((k for k in shares if k != "status/ok"), key=lambda k: shares[k])
     status = worst.removeprefix("status/")
-    reason = " ".join(reasons.get(status, "").split())
-    if len(reason) > SHOWN:  # the end says where an exception was raised
-        reason = f"{reason[: SHOWN // 2]} ... {reason[-SHOWN // 2 :]}"
+    reason = " ".join(reasons.get(status, "").split())[:180]
     why = f"{status}, {reason}" if reason else status
     return (
         f"{failed:.0%} of the rewards of step {step + 1} have no value (most: {why}); "

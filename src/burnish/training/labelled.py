@@ -51,7 +51,6 @@ class LabelledSet(Generic[RowT]):
         *,
         what: str,
         bad: str,
-        setting: str,
         seed: int = 0,
         keeps: Callable[[RowT], bool] = lambda row: True,
         fits: Callable[[RowT], bool] = lambda row: True,
@@ -62,12 +61,12 @@ class LabelledSet(Generic[RowT]):
         """`read` raises `UnusableRow`; `keeps` leaves rows out without a word.
 
         `fits` says whether a row is within `max_tokens`, which only a message names here. `what`
-        rows are called and `setting`, the key that drops bad ones, are for messages too. With
+        rows are called ends the name of the key that drops bad ones. With
         `together`, an epoch has the rows of one prompt side by side. `look`: tasks of an endless set
         that are looked through, and drawn again and again.
         """
         self.tasks, self.read = tasks, read
-        self._what, self._bad, self._setting = what, bad, setting
+        self._what, self._bad = what, bad
         self._keeps, self._fits, self._max_tokens = keeps, fits, max_tokens
         size = tasks.train_size or look
         shown = tasks.sample(size)
@@ -131,7 +130,7 @@ class LabelledSet(Generic[RowT]):
             f"{shown} (first: {first})"
         )
         if self._bad == "refuse":
-            raise UserError(f"{line}. Mend the data, or set {self._setting} = 'drop'.")
+            raise UserError(f"{line}. Mend the data, or set train.bad_{self._what} = 'drop'.")
         logger.warning("%s; they are left out.", line)
         return kept
 

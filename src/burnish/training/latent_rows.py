@@ -5,7 +5,7 @@ the opening tag, so many slots and the closing tag.
 
 The gate says which questions the start model answers without latents, with as few answers as decide.
 A question is asked until its side of the threshold is known: at 8 answers and 0.5 at most, four wrong
-ones are enough. Questions are asked in the order of the run, 16 at a time, until `most` of them are
+ones are enough. Questions are asked in the order of the run, 16 at a time, until 256 of them are
 measured, or until at most one in twenty lies on the other side, at 95 %. The side of most measured
 questions is then assumed for the others. A stopped measurement continues as if it had not been.
 """
@@ -13,7 +13,6 @@ questions is then assumed for the others. A stopped measurement continues as if 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -109,7 +108,6 @@ def record_set(data: Data, settings: LatentsTrain, **more: Any) -> LabelledSet[R
         read,
         what="records",
         bad=settings.bad_records,
-        setting="train.bad_records",
         together=False,
         **more,
     )
@@ -222,8 +220,6 @@ class RowMaker:
                 f"task {task}: a picture became {shape}; expected (rows, columns, {self.size}), "
                 "the width of the model"
             )
-        if not given.isfinite().all():
-            raise UserError(f"task {task}: vectors of a picture that are no numbers")
         return given.detach().float().cpu()
 
 
@@ -438,6 +434,8 @@ def shown_latents(asked: Asked, record: Record, answer: LatentAnswer) -> list[di
     return found
 
 
+MOST_ASKED = 256
+"""Questions that are measured at most, fewer where nearly all of them are alike."""
 TOGETHER = 16
 """Questions between two writes and two looks at the interval."""
 RARE = 0.05
@@ -493,8 +491,6 @@ class CapacityGate:
 
     samples: int
     threshold: float
-    most: int
-    """Questions that are measured; 0: every one, whatever the interval says."""
     rates: dict[str, float] = field(default_factory=dict)
     rest_is_hard: bool | None = None
     """The side assumed for questions that were not measured; None: all were."""
@@ -510,9 +506,6 @@ class CapacityGate:
         if file.is_file():
             self.rates = json.loads(file.read_text(encoding="utf-8"))
 
-    def planned(self, records: Sequence[Record]) -> Sequence[Record]:
-        return records[: self.most] if self.most else records
-
     def measure(
         self,
         asked: Asked,
@@ -521,28 +514,22 @@ class CapacityGate:
         file: Path,
         *,
         writes: bool = True,
-        chunks: int | None = None,
-    ) -> float:
-        """Measure, `chunks` times 16 further questions at most; returns the seconds that took."""
-        began, planned, new = time.monotonic(), self.planned(records), 0
+    ) -> None:
+        planned = records[:MOST_ASKED]
         with waiting_for(LABEL, "questions", len(planned)):
             for begin in range(0, len(planned), TOGETHER):
                 some = planned[begin : begin + TOGETHER]
                 missing = [one for one in some if one.task.id not in self.rates]
-                if missing and new == chunks:
-                    break
                 if missing:
                     found = pass_rates(asked, missing, self.samples, self.threshold, seed)
                     ids = [one.task.id for one in missing]
                     self.rates |= dict(zip(ids, found, strict=True))
-                    new += 1
                     if writes:
                         file.parent.mkdir(parents=True, exist_ok=True)
                         write_file(file, json.dumps(self.rates, sort_keys=True).encode())
                 advance(LABEL, len(some))
                 if self._settles(records, begin + len(some)):
                     break
-        return time.monotonic() - began
 
     def _settles(self, records: Sequence[Record], count: int) -> bool:
         """Assume the side of most of the first `count` for the rest; True where no more are asked."""
@@ -552,4 +539,4 @@ class CapacityGate:
         hard = sum(self.is_hard(one.task.id) is True for one in records[:count])
         share = wilson(hard, count)
         self.rest_is_hard = share.value >= 0.5
-        return self.most > 0 and (share.high <= RARE or share.low >= 1 - RARE)
+        return share.high <= RARE or share.low >= 1 - RARE

@@ -24,10 +24,8 @@ from burnish.training.token_cache import Stream, Tokens, open_tokens, token_byte
 
 if TYPE_CHECKING:
     from burnish.config.schema import DiffusionTrain, PretrainTrain
-    from burnish.lm.tokenizer import Tokenizer
     from burnish.training.algorithm import Setup
     from burnish.training.data import Data
-    from burnish.training.devices import World
 
 logger = logging.getLogger(__name__)
 
@@ -57,31 +55,12 @@ def check_corpus(settings: PretrainTrain | DiffusionTrain, data: Data) -> None:
     data.digests.append(corpus.digest)
 
 
-def packed_text(setup: Setup, settings: PretrainTrain | DiffusionTrain) -> PackedText:
-    """The text of a run."""
-    return PackedText(
-        corpus_of(settings, setup.data.root),
-        setup.trainable.loaded.tokenizer,
-        held_out=settings.held_out_share,
-        length=settings.sequence,
-        world=setup.world,
-        seed=setup.seeds.for_("text"),
-    )
-
-
 class PackedText:
-    def __init__(
-        self,
-        corpus: Corpus,
-        tokenizer: Tokenizer,
-        *,
-        held_out: float,
-        length: int,
-        world: World,
-        seed: int,
-    ) -> None:
-        self.corpus, self.tokenizer, self.share = corpus, tokenizer, held_out
-        self.length, self.world, self.seed = length, world, seed
+    def __init__(self, setup: Setup, settings: PretrainTrain | DiffusionTrain) -> None:
+        self.corpus = corpus_of(settings, setup.data.root)
+        self.tokenizer = setup.trainable.loaded.tokenizer
+        self.share, self.length = settings.held_out_share, settings.sequence
+        self.world, self.seed = setup.world, setup.seeds.for_("text")
 
     @cached_property
     def tokens(self) -> Tokens:

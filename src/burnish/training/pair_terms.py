@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from torch import Tensor
@@ -26,7 +26,6 @@ from burnish.rewards.models.term import (
     Term,
     TermConfig,
     TermContext,
-    TermLoss,
     TermState,
 )
 from burnish.source import describe
@@ -40,7 +39,6 @@ from burnish.training.pairs import (
     PairMicro,
     PairSet,
     last_states,
-    pair_fields,
     pair_micro_batches,
     render_pairs,
 )
@@ -50,8 +48,6 @@ if TYPE_CHECKING:
     from burnish.training.data import Data
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 class PairTerms:
@@ -111,10 +107,9 @@ class PairTerms:
         sums: dict[str, Tensor] = {}
         for name, term in self.by_name.items():
             with _running(name):
-                found = _is(TermLoss, term.loss(states, total), name, "loss returned")
-                given = _is(Tensor, found.total, name, "loss returned a total")
+                found = term.loss(states, total)
                 # Of one number, in the precision of the scores; its value is not looked at.
-                parts[name] = given.to(states.chosen_P).reshape(())
+                parts[name] = found.total.to(states.chosen_P).reshape(())
                 sums |= {f"{name}/{key}": value for key, value in found.sums.items()}
         return parts, sums
 
@@ -128,20 +123,17 @@ class PairTerms:
         return metrics
 
     def state(self) -> AlgorithmState:
-        states: dict[str, TermState] = {}
+        values: dict[str, Any] = {}
+        tensors: dict[str, Tensor] = {}
         for name, term in self.by_name.items():
             with _running(name, " when its state was asked for"):
-                states[name] = _is(TermState, term.state(), name, "state returned")
+                state = term.state()
                 # What a checkpoint can keep, looked at before anything is written.
-                msgspec.json.encode(states[name].values)
-                for key, tensor in states[name].tensors.items():
-                    _is(Tensor, tensor, name, f"state has as tensor '{key}'")
-        values = {name: dict(state.values) for name, state in states.items()}
-        tensors = {
-            f"{name}/{key}": tensor
-            for name, state in states.items()
-            for key, tensor in state.tensors.items()
-        }
+                msgspec.json.encode(state.values)
+                values[name] = dict(state.values)
+                tensors |= {
+                    f"{name}/{k}": tensor.contiguous() for k, tensor in state.tensors.items()
+                }
         return AlgorithmState({"terms": values} if values else {}, tensors)
 
     def restore(self, state: AlgorithmState) -> None:
@@ -161,11 +153,11 @@ class PairAlgorithm(RowAlgorithm[Pair, Answers, PairMicro]):
 
     @classmethod
     def faults(cls, config: Config, settings: Any, data: Data) -> Iterator[str]:
-        tasks, fields = data.open(settings.task), pair_fields(settings)
-        for name in fields.names:
+        tasks = data.open(settings.task)
+        for name in (settings.chosen, settings.rejected, *settings.labels):
             yield from missing_field(tasks, name, "train.chosen, train.rejected or a label's field")
-        if fields.bad == "refuse":
-            pairs = PairSet(tasks, fields)
+        if settings.bad_pairs == "refuse":
+            pairs = PairSet(tasks, settings)
             # Where rewards are evaluated, held-out tasks need no pairs; nor do those of a stage.
             is_rewarded = config.rewards and not cls.trains_score_head
             if settings is config.train and not is_rewarded:
@@ -176,7 +168,7 @@ class PairAlgorithm(RowAlgorithm[Pair, Answers, PairMicro]):
         self.spans = spans
         self.rows = self.pairs = PairSet(
             self.setup.data.open(self.settings.task),
-            pair_fields(self.settings),
+            self.settings,
             seed=seed,
             spans=spans,
             max_tokens=self.max_tokens,
@@ -228,13 +220,6 @@ class PairAlgorithm(RowAlgorithm[Pair, Answers, PairMicro]):
 
     def restore(self, state: AlgorithmState) -> None:
         self.terms.restore(state)
-
-
-def _is(kind: type[T], given: object, name: str, said: str) -> T:
-    """What a term gave, where it is of the kind that it should be."""
-    if not isinstance(given, kind):
-        raise UserError(f"train.terms: '{name}': {said} {given!r:.60}, expected a {kind.__name__}")
-    return given
 
 
 class _NotTheTerm(Exception):

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from burnish.config.schema import DpoTrain, RewardModelTrain
+from burnish.config.schema import PairTrain, RewardModelTrain
 from burnish.lm.base import ids_of, media_of
 from burnish.lm.scalar_head import scored_ids
 from burnish.lm.tokenizer import Tokenizer
@@ -29,36 +29,6 @@ from burnish.training.labelled import LabelledSet, UnusableRow, surely_fit
 from burnish.training.packing import PackedBatch, Row, make_rows, pack
 
 Unit = TypeVar("Unit")
-
-
-@dataclass(frozen=True)
-class PairFields:
-    chosen: str = "chosen"
-    rejected: str = "rejected"
-    margin: str = ""
-    """Field with a number; empty: no margins."""
-    tie: str = ""
-    """Field that is true where neither answer is better; empty: no ties."""
-    target: str = ""
-    """Field with the probability that `chosen` is better; empty: 1."""
-    ties: str = "drop"
-    """`drop` leaves ties out, `half` gives them the target 0.5."""
-    bad: str = "refuse"
-    """`refuse` or `drop`."""
-    takes_messages: bool = True
-
-    @property
-    def names(self) -> list[str]:
-        named = (self.chosen, self.rejected, self.margin, self.tie, self.target)
-        return [name for name in named if name]
-
-
-def pair_fields(settings: DpoTrain | RewardModelTrain) -> PairFields:
-    chosen, rejected, bad = settings.chosen, settings.rejected, settings.bad_pairs
-    if isinstance(settings, DpoTrain):
-        return PairFields(chosen, rejected, bad=bad, takes_messages=False)
-    labels = settings.margin, settings.tie, settings.target, settings.ties
-    return PairFields(chosen, rejected, *labels, bad)
 
 
 LARGEST_LABEL = 1e6
@@ -90,7 +60,7 @@ class PairSet(LabelledSet[Pair]):
     def __init__(
         self,
         tasks: TaskSet,
-        fields: PairFields,
+        settings: PairTrain,
         *,
         seed: int = 0,
         spans: BothSpans | None = None,
@@ -98,33 +68,35 @@ class PairSet(LabelledSet[Pair]):
         together: bool = True,
     ) -> None:
         """Pairs with more than `max_tokens` cannot be used; without `spans` none is measured."""
-        self.fields = fields
+        has_ties = isinstance(settings, RewardModelTrain) and settings.ties == "half"
         super().__init__(
             tasks,
-            lambda task: read_pair(task, fields),
+            lambda task: read_pair(task, settings),
             what="pairs",
-            bad=fields.bad,
-            setting="train.bad_pairs",
+            bad=settings.bad_pairs,
             seed=seed,
-            keeps=lambda pair: pair.target != 0.5 or fields.ties != "drop",
-            fits=lambda pair: spans is None or _fits(pair, fields, spans, max_tokens),
+            keeps=lambda pair: pair.target != 0.5 or has_ties,
+            fits=lambda pair: spans is None or _fits(pair, settings, spans, max_tokens),
             max_tokens=max_tokens,
             together=together,
         )
 
 
-def read_pair(task: Task, fields: PairFields) -> Pair:
+def read_pair(task: Task, settings: PairTrain) -> Pair:
+    is_labelled = isinstance(settings, RewardModelTrain)
     chosen, rejected = (
-        _answer(task.fields.get(name), name, fields.takes_messages)
-        for name in (fields.chosen, fields.rejected)
+        _answer(task.fields.get(name), name, takes_messages=is_labelled)
+        for name in (settings.chosen, settings.rejected)
     )
-    is_tie = says_tie(task.fields.get(fields.tie)) if fields.tie else False
-    if is_tie is None:
-        raise UnusableRow(f"a '{fields.tie}' that is neither true nor false")
-    margin, target = _number(task, fields.margin, 0.0), _number(task, fields.target, 1.0)
-    if not 0 <= target <= 1:
-        raise UnusableRow(f"a '{fields.target}' outside of 0 to 1")
-    target = 0.5 if is_tie else target
+    margin, target = 0.0, 1.0
+    if isinstance(settings, RewardModelTrain):
+        is_tie = says_tie(task.fields.get(settings.tie)) if settings.tie else False
+        if is_tie is None:
+            raise UnusableRow(f"a '{settings.tie}' that is neither true nor false")
+        margin, target = _number(task, settings.margin, 0.0), _number(task, settings.target, 1.0)
+        if not 0 <= target <= 1:
+            raise UnusableRow(f"a '{settings.target}' outside of 0 to 1")
+        target = 0.5 if is_tie else target
     if chosen == rejected and target != 0.5:
         raise UnusableRow("two equal answers")
     return Pair(task, chosen, rejected, margin, target)
@@ -150,7 +122,7 @@ def _folded(text: str) -> str:
     return "".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
-def _answer(value: Any, name: str, takes_messages: bool) -> str:
+def _answer(value: Any, name: str, *, takes_messages: bool) -> str:
     text = value
     if not isinstance(value, str):
         if not takes_messages:
@@ -185,7 +157,7 @@ def conversation(task: Task, value: Any) -> tuple[Message, ...]:
     return turns if turns[0].role in ("system", "user") else (*task.messages, *turns)
 
 
-def _fits(pair: Pair, fields: PairFields, spans: BothSpans, max_tokens: int) -> bool:
+def _fits(pair: Pair, settings: PairTrain, spans: BothSpans, max_tokens: int) -> bool:
     """Whether both conversations are within the limit; only long texts are measured.
 
     A label for answers that the tokenizer or the template makes equal teaches nothing and would
@@ -195,7 +167,7 @@ def _fits(pair: Pair, fields: PairFields, spans: BothSpans, max_tokens: int) -> 
         first, second = (ids_of(side) for side in spans(pair))
         if first == second:
             raise UnusableRow("two answers that are the same tokens")
-    for name in (fields.chosen, fields.rejected):
+    for name in (settings.chosen, settings.rejected):
         turns = conversation(pair.task, pair.task.fields[name])
         is_short = surely_fit([turn.text for turn in turns], len(turns), max_tokens)
         if not is_short or any(turn.media for turn in turns):
@@ -232,7 +204,7 @@ def render_pairs(pairs: Sequence[Pair], spans: BothSpans) -> Answers:
 
 
 def scored_spans(
-    tokenizer: Tokenizer, fields: PairFields, pair: Pair
+    tokenizer: Tokenizer, settings: PairTrain, pair: Pair
 ) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
     """Both answers as a reward model reads them; the tokens behind the prompt are trained."""
     prompt = tokenizer.render_spans(pair.task.messages)
@@ -248,7 +220,7 @@ def scored_spans(
         answer = Span(Author.MODEL, rest, (0.0,) * len(rest), trainable=True, media=media)
         return (*begin, answer)
 
-    return spans(fields.chosen), spans(fields.rejected)
+    return spans(settings.chosen), spans(settings.rejected)
 
 
 def pair_micro_batches(
@@ -324,13 +296,16 @@ def pair_states(
     return PairStates(*both, chosen_P, rejected_P, micro.places_P, micro.pairs)
 
 
-def length_metrics(answers: Answers) -> dict[str, float]:
-    """Mean tokens of chosen and rejected answers, and those of the whole step."""
+def step_metrics(answers: Answers, chosen_P: Tensor, rejected_P: Tensor) -> dict[str, float]:
+    """Mean scores and tokens of chosen and rejected answers, and the tokens of the whole step."""
     lengths, count = [one.trained_tokens for one in answers.trajectories], len(answers.pairs)
     return {
         "length/chosen": sum(lengths[i] for i in answers.chosen) / count,
         "length/rejected": sum(lengths[i] for i in answers.rejected) / count,
         "length/tokens": float(sum(lengths)),
+        "rewards/chosen": float(chosen_P.mean()),
+        "rewards/rejected": float(rejected_P.mean()),
+        "rewards/margins": float((chosen_P - rejected_P).mean()),
     }
 
 

@@ -286,7 +286,7 @@ class TeacherContext:
         """The tokens that the teacher reads before any question; () where they cannot be reused."""
         module, tokenizer = self.teacher.loaded.module, self.teacher.loaded.tokenizer
         can_reuse = isinstance(module, Decoder) and module.architecture.sliding_window is None
-        if not (self.settings.reuse_prefix and can_reuse and self.settings.divergence != "sampled"):
+        if not can_reuse or self.settings.divergence == "sampled":
             return ()
         asked = [
             tokenizer.render(with_policy((Message("user", text),), policy, self.default))

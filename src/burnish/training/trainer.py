@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from burnish.activity import Activity, moved, observed, told_every, waiting_for
-from burnish.config.schema import Checkpoint, Config, Optimiser
+from burnish.config.schema import Checkpoint, Optimiser
 from burnish.errors import (
     BurnishError,
     GuardTripped,
@@ -32,10 +32,8 @@ from burnish.errors import (
     is_out_of_memory,
 )
 from burnish.lm.base import Sampler
-from burnish.lm.call_log import PaidReplies
 from burnish.lm.hardware import device_full
 from burnish.models.norm_report import LayerWatch, last_quarter, without_layers
-from burnish.rewards.combine import Weighted
 from burnish.rewards.function import FunctionReward
 from burnish.rewards.scorer import leaves
 from burnish.source import describe
@@ -45,10 +43,15 @@ from burnish.store.processes import Death, ProcessRecord, death_line
 from burnish.tasks.base import TaskSet
 from burnish.texts import counted, run_word, shown_path
 from burnish.training import checkpoint, metrics
-from burnish.training.algorithm import AnyAlgorithm, HeldOutScores, Setup, StepResult, StepUndone
+from burnish.training.algorithm import (
+    AnyAlgorithm,
+    HeldOutScores,
+    Parts,
+    Setup,
+    StepResult,
+    StepUndone,
+)
 from burnish.training.checkpoint import TrainState, save_crash
-from burnish.training.data import AnswerBudget
-from burnish.training.devices import World
 from burnish.training.events import (
     Evaluating,
     Event,
@@ -67,7 +70,7 @@ from burnish.training.optimiser import MasterAdamW, learning_rate
 from burnish.training.trackers import Trackers
 from burnish.training.trainable import Trainable
 from burnish.training.update import Updater
-from burnish.training.watchdog import EventLoop, Watchdog, calm_collector, died_before
+from burnish.training.watchdog import Watchdog, calm_collector, died_before
 from burnish.user_code import restored
 
 Result = TypeVar("Result")
@@ -103,22 +106,16 @@ class Stage:
         return f"step {step + 1} of {self.name}" if self.name else f"step {step + 1}"
 
 
-@dataclass
-class Trainer:
+@dataclass(kw_only=True)
+class Trainer(Parts):
     """A run's live objects; built by `burnish.training.builder`."""
 
-    config: Config
     store: RunStore
-    scorer: Weighted | None
     trainable: Trainable
-    world: World
-    loop: EventLoop
     threads: int
-    answers: AnswerBudget
     stage: Stage
     next_stage: Callable[[], Stage]
     """Opens the stage after the one under way, on the weights that this one left."""
-    paid: PaidReplies | None = None
     trackers: Trackers | None = None
     pace: Pace = field(default_factory=Pace)
     warned: set[str] = field(default_factory=set)

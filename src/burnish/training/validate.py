@@ -94,16 +94,11 @@ def check_secrets(flat: Mapping[str, Any]) -> None:
 def recipe_faults(config: Config, rewards: Sequence[str]) -> Iterator[str]:
     """What makes no sense together; loads every function of the recipe, which has to fit its slot."""
     recipe = config.policy
-    slots: list[tuple[str, object]] = [
-        *(("shaping", piece) for piece in recipe.shaping),
-        ("advantage", recipe.advantage),
-        ("select", recipe.select),
-        ("trust_region", recipe.trust_region),
-        *(("auxiliary", piece) for piece in recipe.auxiliary),
-    ]
-    for slot, piece in slots:
-        if isinstance(piece, Function):
-            load_function(piece, slot)
+    for slot in ("shaping", "advantage", "select", "trust_region", "auxiliary"):
+        found = getattr(recipe, slot)
+        for piece in found if isinstance(found, tuple) else (found,):
+            if isinstance(piece, Function):
+                load_function(piece, slot)
     if isinstance(recipe.critic, SeparateCritic) and recipe.critic.path:
         find_critic(recipe.critic.path)
     named = [
@@ -234,10 +229,8 @@ def check_together(
         return
     rank, names = next(iter(differing.items()))
     shown = ", ".join(name.removeprefix(FILES) for name in names[:5])
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    others = f" (and {len(differing) - 1} more processes)" if len(differing) > 1 else ""
     raise UserError(
-        f"process {rank}{others} has other contents of {shown}{more} than process 0; expected the "
+        f"process {rank} has other contents of {shown} than process 0; expected the "
         "same config, files and data in every process. Copy those of process 0 to every machine"
     )
 
@@ -265,16 +258,7 @@ def reset(folder: Path) -> bool:
 
 def find_critic(path: str) -> Path:
     """The folder of the model that a separate critic begins with: a run's newest, or itself."""
-    try:
-        found = find_folder(path if path in SHIPPED else newest_checkpoint(Path(path)))
-    except UserError as error:
-        raise UserError(f"policy.critic.path: {error}") from error
-    if not (found / "config.json").is_file():
-        raise UserError(
-            f"policy.critic.path: {found} holds no model (no config.json); expected a run, a "
-            "checkpoint or a model's folder"
-        )
-    return found
+    return find_folder(path if path in SHIPPED else newest_checkpoint(Path(path)))
 
 
 def file_digests(config: Config) -> dict[str, str]:

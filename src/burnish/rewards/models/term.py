@@ -169,7 +169,13 @@ class Term(ABC):
 class TermConfig(Settings, frozen=True, kw_only=True, tag_field="kind"):
     """Base of the settings of a term; `kind` names it in a recipe file."""
 
-    name: str = ""
+    # A name stands before those of its tensors and curves, parted by '/' and '.'.
+    name: Annotated[
+        str,
+        Meta(
+            pattern=r"^[A-Za-z0-9_-]{0,60}\Z", description="up to 60 letters, digits, '_' and '-'"
+        ),
+    ] = ""
     """What the term is called in curves; the kind by default."""
 
     @property

@@ -65,6 +65,12 @@ WINDOWS_S = (0.004, 0.008, 0.016, 0.032, 0.064, 0.128)
 JUDGED_S = (0.016, 0.064)
 """Of the spectra that the discriminator sees."""
 LOOKED_AT = 16
+MEL_WEIGHT = 15.0
+"""As DAC has it; the waveform itself has none."""
+KL_WEIGHT = 1e-2
+"""Of the bottleneck `kl`: weight of the divergence to N(0, 1)."""
+PERTURBATIONS = (0.3, 0.6)
+"""Noise on held-out latents, in standard deviations of each channel."""
 
 
 class Crops(NamedTuple):
@@ -135,23 +141,15 @@ class CodecAlgorithm(Algorithm[Crops, CodecMicro]):
         yield Preparation("decoding the sounds", self._prepare)
 
     def _resampling(self) -> str:
-        """What the first sound files lose at the model's rate, and how a new model keeps it."""
+        """What the first sound files lose at the model's rate."""
         rates = self._corpus(self.settings.sources).rates(LOOKED_AT)
         own, highest = self.config.sampling_rate, max(rates, default=0)
         if highest <= own:
             return ""
         most = "up to " if len(rates) > 1 else ""
-        line = (
+        return (
             f"sounds of {most}{highest:,} Hz are resampled to {own:,} Hz: nothing above {own // 2:,} Hz "
             "is learned"
-        )
-        if self.setup.config.model.path != NEW:
-            return line
-        sizes = (self.config.frame_hop, self.config.n_fft)
-        hop, window = (2 * round(size * highest / own / 2) for size in sizes)
-        return (
-            f"{line}. To keep it: train.sizes.sampling_rate={highest} "
-            f"train.sizes.n_fft={max(window, 2 * hop)} train.sizes.frame_hop={hop}"
         )
 
     def _prepare(self) -> Event:
@@ -247,13 +245,12 @@ class CodecAlgorithm(Algorithm[Crops, CodecMicro]):
             noise=micro.noise_BTD,
         )
         made_Bn = torch.where(mask_Bn, output.audio_values, 0.0)
-        rate, settings = self.config.sampling_rate, self.settings
-        lengths_B = lengths_B.to(made_Bn)
+        rate, lengths_B = self.config.sampling_rate, lengths_B.to(made_Bn)
         parts = reconstruction_terms(made_Bn, sound_Bn, lengths_B, self.windows, rate)
-        total = weighted(parts, settings.mel_weight, settings.wave_weight)
+        total = weighted(parts, MEL_WEIGHT, 0.0)
         if output.kl is not None:
             parts["kl"] = output.kl
-            total = total + settings.kl_weight * output.kl
+            total = total + KL_WEIGHT * output.kl
         if micro.is_judged:
             judged, more = self._judged(sound_Bn, made_Bn)
             total = total + judged
@@ -302,7 +299,7 @@ class CodecAlgorithm(Algorithm[Crops, CodecMicro]):
         chosen = spread_evenly(len(clips.places), setup.config.evaluation.prompts)
         if not chosen:
             return None
-        strengths = (0.0, *self.settings.perturbations)
+        strengths = (0.0, *PERTURBATIONS)
         distance_CS, heard = reconstructed(
             self.model, clips, chosen, strengths, setup.world, setup.trainable.device
         )

@@ -162,24 +162,16 @@ class DiffusionAlgorithm(Algorithm[MaskedBatch, MaskedMicro]):
             "diffusion/weight_max": float(weight_B.max()),
             "diffusion/forwards": float(sum(map(len, units))),
         }
-        # Stacked, the masks of a row share a pass; else all first masks come before the second.
+        # The masks of a row share a pass.
         flat = [unit for own in units for unit in own]
-        if not self.settings.stacked:
-            flat = [unit for group in zip(*units, strict=True) for unit in group]
         return MaskedBatch(rows, flat, t_B, weight_B, metrics)
 
     def micro_batches(self, batch: MaskedBatch, tokens: int) -> Iterator[MaskedMicro]:
-        count = self.noise.masks.forwards
-        size = len(batch.rows)
-        parts = [batch.units]
-        if not self.settings.stacked:
-            parts = [batch.units[k * size : (k + 1) * size] for k in range(count)]
         correction_N = self._correction(batch)
-        for part in parts:
-            for some in unit_passes(self.setup.world.share(part), tokens):
-                t_U = batch.t_B[[unit.number for unit in some]]
-                yield MaskedMicro(some, t_U, correction_N)
-                correction_N = None
+        for some in unit_passes(self.setup.world.share(batch.units), tokens):
+            t_U = batch.t_B[[unit.number for unit in some]]
+            yield MaskedMicro(some, t_U, correction_N)
+            correction_N = None
 
     def loss(self, model: Any, micro: MaskedMicro) -> Loss:
         device = self.setup.trainable.device
@@ -278,9 +270,7 @@ class DiffusionAlgorithm(Algorithm[MaskedBatch, MaskedMicro]):
         if not rows:
             return None
         batches = self.setup.batches
-        losses = batches.within_memory(
-            lambda: held_out_losses(self.module, rows, self.settings.held_out_masks, batches)
-        )
+        losses = batches.within_memory(lambda: held_out_losses(self.module, rows, batches))
         nll_B = torch.tensor(losses, dtype=torch.float64)
         check_rows("logprob", "held-out losses", nll_B, [row.id for row in rows], step)
         nats = [loss * row.count for loss, row in zip(losses, rows, strict=True)]

@@ -39,7 +39,7 @@ from burnish.training.algorithm import Loss, Setup
 from burnish.training.algorithms.policy import PolicyAlgorithm
 from burnish.training.algorithms.policy_update import PolicyBatch
 from burnish.training.data import Data
-from burnish.training.diffusion_rows import canvas_faults
+from burnish.training.diffusion_rows import canvas_faults, mask_of
 
 
 @dataclass(frozen=True)
@@ -80,13 +80,11 @@ class DiffusionPolicy(PolicyAlgorithm):
     def row(self, shown: Trajectory) -> TokenRow:
         module = self.setup.trainable.loaded.module
         assert isinstance(module, Decoder)
-        mask = module.architecture.mask_id
-        assert mask is not None
         return answer_row(
             shown,
             canvas=self.decoding.canvas,
             end=self.end,
-            mask=mask,
+            mask=mask_of(module),
             longest=module.max_positions,
         )
 

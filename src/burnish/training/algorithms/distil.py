@@ -39,7 +39,7 @@ from burnish.training.algorithm import (
     StepResult,
     stored,
 )
-from burnish.training.data import Cursor, Experts, missing_field
+from burnish.training.data import Experts, missing_field
 from burnish.training.forecast import MEASURED, Keys, Workload
 from burnish.training.metrics import held_out_rewards, token_counts
 from burnish.training.packing import (
@@ -103,11 +103,8 @@ class DistilAlgorithm(Algorithm[Answers, TwoViews]):
             self.experts = Experts(
                 tasks, self.tokenizer, seed=setup.seeds.for_("distil"), field=settings.field
             )
-        rollout = setup.config.rollout
-        self.rollout = rollout.build(setup.data.root)
-        self.cursor = Cursor(
-            tasks, setup.length_of, rollout.max_prompt_tokens, rollout.overlong_prompts == "drop"
-        )
+        self.rollout = setup.config.rollout.build(setup.data.root)
+        self.cursor = setup.cursor(tasks)
         self.context = TeacherContext(setup, settings, self.teacher, tasks)
 
     @classmethod

@@ -7,7 +7,6 @@ state at each answer's last token, and the implicit rewards as scores.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -26,11 +25,10 @@ from burnish.training.labelled import Batch, in_place
 from burnish.training.metrics import held_out_rewards
 from burnish.training.packing import CausalModel, token_scores
 from burnish.training.pair_terms import PairAlgorithm
-from burnish.training.pairs import Answers, PairMicro, length_metrics, pair_states, wins
+from burnish.training.pairs import Answers, PairMicro, pair_states, step_metrics, wins
 
 if TYPE_CHECKING:
-    from burnish.config.schema import Config, DpoTrain
-    from burnish.training.data import Data
+    from burnish.config.schema import DpoTrain
 
 
 class Scores(NamedTuple):
@@ -58,17 +56,7 @@ class DPOAlgorithm(PairAlgorithm):
         # make a step: those of one prompt would be most of it.
         seed = derive(setup.seeds.for_("pairs"), "stratum", "")
         self.open_pairs(both_answers, seed, together=False)
-        if not settings.reference_free:
-            setup.trainable.freeze_reference()
-
-    @classmethod
-    def faults(cls, config: Config, settings: DpoTrain, data: Data) -> Iterator[str]:
-        yield from super().faults(config, settings, data)
-        if settings.loss == "ipo" and settings.label_smoothing:
-            yield (
-                f"train.label_smoothing = {settings.label_smoothing:g} with loss = 'ipo'; expected "
-                "0: only the sigmoid loss has labels to smooth."
-            )
+        setup.trainable.freeze_reference()
 
     def loss(self, model: Any, micro: PairMicro) -> Loss:
         hidden_RSD = model(micro.packed.inputs)
@@ -94,11 +82,7 @@ class DPOAlgorithm(PairAlgorithm):
         )
 
     def workload(self) -> Workload:
-        found = super().workload()
-        if self.settings.reference_free:
-            return found
-        keys = found.keys._replace(reference="train.reference_free=true")
-        return found._replace(has_reference=True, keys=keys)
+        return super().workload()._replace(has_reference=True)
 
     def finish(self, step: int, batch: Batch[Answers], result: StepResult) -> StepReport:
         answers, found = batch.rendered, result.sums
@@ -106,13 +90,10 @@ class DPOAlgorithm(PairAlgorithm):
         if not self.setup.stage:
             self.store(step, lambda: self._samples(step, answers, chosen_P, rejected_P))
         metrics = {
-            "rewards/chosen": float(chosen_P.mean()),
-            "rewards/rejected": float(rejected_P.mean()),
-            "rewards/margins": float((chosen_P - rejected_P).mean()),
+            **step_metrics(answers, chosen_P, rejected_P),
             "rewards/accuracies": float(wins(found["margin"]).mean()),
             "logps/chosen": float(found["chosen_logp"].mean()),
             "logps/rejected": float(found["rejected_logp"].mean()),
-            **length_metrics(answers),
         }
         return StepReport(metrics | self.terms.finish(step, found))
 
@@ -137,17 +118,14 @@ class DPOAlgorithm(PairAlgorithm):
     def _score(self, model: CausalModel, micro: PairMicro, hidden_RSD: Tensor) -> Scores:
         settings = self.settings
         own = self._answers(model, micro, hidden_RSD)
-        if settings.reference_free:
-            other = torch.zeros_like(own)
-        else:
-            with torch.no_grad(), self.setup.trainable.reference() as reference:
-                other = self._answers(reference, micro)
+        with torch.no_grad(), self.setup.trainable.reference() as reference:
+            other = self._answers(reference, micro)
         ratio_2P = own - other
         margin_P = ratio_2P[0] - ratio_2P[1]
         if settings.loss == "ipo":
             loss_P = squared_loss(margin_P, settings.beta)
         else:
-            loss_P = sigmoid_loss(margin_P, settings.beta, settings.label_smoothing)
+            loss_P = sigmoid_loss(margin_P, settings.beta)
         return Scores(loss_P, margin_P, *own, *(settings.beta * ratio_2P))
 
     def _answers(
@@ -169,7 +147,6 @@ class DPOAlgorithm(PairAlgorithm):
     ) -> list[StoredSample]:
         settings, rows = self.settings, []
         log_prob = "mean log-prob a token" if self.is_mean else "log-prob"
-        less = "" if settings.reference_free else ", less the reference model's"
         scores = zip(chosen_P.tolist(), rejected_P.tolist(), strict=True)
         for place, (pair, (chosen, rejected)) in enumerate(zip(answers.pairs, scores, strict=True)):
             side = "ranks the pair right" if chosen > rejected else "does not rank the pair right"
@@ -178,7 +155,7 @@ class DPOAlgorithm(PairAlgorithm):
                 ("rejected", rejected, answers.rejected),
             ):
                 meaning = (
-                    f"the {which} answer's {log_prob}{less}, times beta {settings.beta:g}; margin "
+                    f"the {which} answer's {log_prob}, less the reference model's, times beta {settings.beta:g}; margin "
                     f"chosen - rejected {chosen - rejected:+.4g}, which {side}"
                 )
                 trajectory = answers.trajectories[rows_of[place]]

@@ -26,7 +26,6 @@ from burnish.lm.weights import write_json
 from burnish.models.visual_latent import LatentHead, PatchEncoder, latent_step, use_latent
 from burnish.models.visual_latent.records import Encoder
 from burnish.source import find_function
-from burnish.texts import duration
 from burnish.training.algorithm import (
     Algorithm,
     AlgorithmState,
@@ -45,7 +44,6 @@ from burnish.training.latent_rows import (
     ANSWERING,
     BASE_ACCURACY,
     LABEL,
-    TOGETHER,
     Asked,
     CapacityGate,
     LatentBatch,
@@ -117,11 +115,8 @@ class LatentsAlgorithm(Algorithm[LatentBatch, LatentMicro]):
             self.head = LatentHead.fit(head, vectors_ND, settings.components or None)
         self.head = self.head.to(self.device)
         # The weight of the error summed over coefficients.
-        size = len(self.head.eigenvalues) if settings.mean_error else 1
-        self._alpha = settings.alpha / size
-        self.gate = CapacityGate(
-            settings.gate_samples, settings.gate_threshold, settings.gate_questions
-        )
+        self._alpha = settings.alpha / len(self.head.eigenvalues)
+        self.gate = CapacityGate(settings.gate_samples, settings.gate_threshold)
 
     @classmethod
     def faults(cls, config: Config, settings: LatentsTrain, data: Data) -> Iterator[str]:
@@ -165,8 +160,6 @@ class LatentsAlgorithm(Algorithm[LatentBatch, LatentMicro]):
         if self.settings.gate != "measure" or self.settings.head == "none":
             return
         self.gate.read(self.setup.folder / GATE_FILE)
-        if not self.gate.rates:
-            yield Preparation(LABEL, lambda: self._told(self._ask_start(chunks=1)))
         yield Preparation(LABEL, self._measure)
 
     @cached_property
@@ -174,35 +167,15 @@ class LatentsAlgorithm(Algorithm[LatentBatch, LatentMicro]):
         count = min(self.records.size, self.setup.steps * self.settings.batch)
         return [one for one in self.records.first(count) if one.can_imagine]
 
-    def _ask_start(self, chunks: int | None = None) -> float:
-        settings, seeds = self.settings, self.setup.seeds
-        asked = self._asked()._replace(temperature=settings.gate_temperature, max_spans=0)
-        if settings.gate_tokens:
-            asked = asked._replace(max_tokens=settings.gate_tokens)
-        return self.gate.measure(
-            asked,
-            self._gated,
+    def _measure(self) -> Event:
+        records, settings, seeds = self._gated, self.settings, self.setup.seeds
+        self.gate.measure(
+            self._asked()._replace(temperature=1.0, max_spans=0),
+            records,
             lambda name, turn: seeds.for_("gate", name, turn),
             self.setup.folder / GATE_FILE,
             writes=self.setup.world.is_main,
-            chunks=chunks,
         )
-
-    def _told(self, seconds: float) -> Event:
-        """How long the other questions may take, after the first ones."""
-        planned = len(self.gate.planned(self._gated))
-        left = seconds * max(0, planned - TOGETHER) / min(TOGETHER, max(1, planned))
-        limit = "; train.gate_questions limits them" if self.settings.gate_questions else ""
-        early = " and ends as soon as nearly all are alike" if self.gate.most else ""
-        return Prepared(
-            "gate",
-            f"the start model is asked {planned} of {len(self._gated)} questions at most{limit}. It "
-            f"takes about {duration(left)} more at most{early}",
-        )
-
-    def _measure(self) -> Event:
-        self._ask_start()
-        records, settings = self._gated, self.settings
         measured = [one for one in records if one.task.id in self.gate.rates]
         hard = sum(self.imagines(one) for one in measured)
         most = most_right(settings.gate_samples, settings.gate_threshold)

@@ -113,7 +113,7 @@ class PolicyAlgorithm(PolicyUpdate):
             critic=CriticModel.open(setup, chosen) if isinstance(chosen, SeparateCritic) else None,
         )
         self.setup = setup
-        self.cursor = setup.cursor()
+        self.cursor = setup.cursor(setup.data.tasks)
         self.collector = RolloutCollector(
             setup.lm,
             setup.scorer,
@@ -417,7 +417,7 @@ class PolicyAlgorithm(PolicyUpdate):
             )
         self.curriculum_state = state
         self.curriculum.stage = state.stage
-        self.cursor.draw_from(self.curriculum)
+        self.cursor.draw_from(self.curriculum.train)
         return StageBegun(state.stage, len(stages), len(stages[state.stage]), step)
 
     def evaluate(self, step: int) -> HeldOutScores:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -77,44 +77,35 @@ class Valued(NamedTuple):
 Micro = Rolled | Valued | Shown
 
 
+@dataclass(eq=False)
 class PolicyUpdate(Algorithm[PolicyBatch, Micro]):
-    def __init__(
-        self,
-        batches: MicroBatcher,
-        recipe: Recipe,
-        config: UpdateConfig,
-        seeds: Seeds,
-        *,
-        temperature: float,
-        max_tokens: int,
-        reference: Reference | None = None,
-        imitation: SftTerm | None = None,
-        copy_gradients: Callable[[], list[Tensor]] = list,
-        mismatch_stop: float = 0.0,
-        value_head: ScalarHead | None = None,
-        critic: CriticModel | None = None,
-    ) -> None:
-        """`value_head`: of a critic on the policy's own states; `critic`: one with its own.
-
-        `mismatch_stop`: nats between the sampler's and the trainer's log-probs of a token, on
-        average, above which no update is taken; 0: any distance will do."""
-        self.batches, self.recipe, self.config, self.seeds = batches, recipe, config, seeds
-        self.temperature, self.max_tokens = temperature, max_tokens
-        self.reference = reference
-        self.imitation = imitation
-        """Demonstrations whose likelihood every update raises too."""
-        self.copy_gradients = copy_gradients
-        self.mismatch_stop = mismatch_stop
-        self.value_head, self.critic = value_head, critic
-        self.entropies: dict[int, Tensor] = {}
-        """Of each token, by rollout, as its first pass in the last step found them."""
-        self.coefficient = 0.0
-        self.rollout_sums: list[Tensor] = []
-        """Gradients of the rollouts alone, where they are to be compared with those of imitation."""
-        self.has_told_cut = False
-        """A line has said that a step has fewer groups than mini-batches were asked for."""
-        self.overlap: dict[str, float] = {}
-        """Norms and cosine of the two losses' gradients, where they were compared."""
+    batches: MicroBatcher
+    recipe: Recipe
+    config: UpdateConfig
+    seeds: Seeds
+    _: KW_ONLY
+    temperature: float
+    max_tokens: int
+    reference: Reference | None = None
+    imitation: SftTerm | None = None
+    """Demonstrations whose likelihood every update raises too."""
+    copy_gradients: Callable[[], list[Tensor]] = list
+    mismatch_stop: float = 0.0
+    """Nats between the sampler's and the trainer's log-probs of a token, on average, above which no
+    update is taken; 0: any distance will do."""
+    value_head: ScalarHead | None = None
+    """Of a critic on the policy's own states."""
+    critic: CriticModel | None = None
+    """One with states of its own."""
+    entropies: dict[int, Tensor] = field(default_factory=dict, init=False)
+    """Of each token, by rollout, as its first pass in the last step found them."""
+    coefficient: float = field(default=0.0, init=False)
+    rollout_sums: list[Tensor] = field(default_factory=list, init=False)
+    """Gradients of the rollouts alone, where they are to be compared with those of imitation."""
+    has_told_cut: bool = field(default=False, init=False)
+    """A line has said that a step has fewer groups than mini-batches were asked for."""
+    overlap: dict[str, float] = field(default_factory=dict, init=False)
+    """Norms and cosine of the two losses' gradients, where they were compared."""
 
     @property
     def has_critic(self) -> bool:
@@ -189,11 +180,11 @@ class PolicyUpdate(Algorithm[PolicyBatch, Micro]):
             yield Rolled(packed, batch)
         if self.critic is not None and batch.members:
             # Also where the passes of a first attempt did not fit: what they left is forgotten.
-            self.critic.clear()
+            self.critic.optimiser.clear()
             cut = self.critic.batches(self.batches)
             for packed in cut.split(batch.trajectories, batch.members, tokens):
                 yield Valued(packed, batch)
-                self.critic.collect()
+                self.critic.optimiser.collect()
         if self.imitation is None:
             return
         self.rollout_sums = []

@@ -40,10 +40,10 @@ from burnish.training.forecast import Workload, given_rows
 from burnish.training.guards import check_rows
 from burnish.training.packed_text import (
     Integers,
+    PackedText,
     Sequences,
     check_corpus,
     document_starts,
-    packed_text,
 )
 from burnish.training.packing import through_logits, to_device
 from burnish.training.token_cache import READING
@@ -74,7 +74,7 @@ class PretrainAlgorithm(Algorithm[Sequences, TextMicro]):
         super().__init__(setup, settings)
         self.settings = settings
         self.loaded = setup.trainable.loaded
-        self.text = packed_text(setup, settings)
+        self.text = PackedText(setup, settings)
         for misfit in self._misfits():
             raise UserError(misfit)
         # Tokens of a pass whose logits are kept for the backward pass; beyond it they are computed

@@ -12,7 +12,6 @@ has no label, and null means that all steps are right.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -66,13 +65,6 @@ if TYPE_CHECKING:
     from burnish.training.data import Data
 
 
-@dataclass(frozen=True)
-class SolutionFields:
-    steps: str = "steps"
-    labels: str = "labels"
-    first_wrong: str = "first_wrong"
-
-
 class Solution(NamedTuple):
     task: Task
     steps: tuple[str, ...]
@@ -115,7 +107,7 @@ class SolutionMicro(NamedTuple):
     names: Sequence[str]
 
 
-def read_solution(task: Task, fields: SolutionFields) -> Solution:
+def read_solution(task: Task, fields: ProcessRewardModelTrain) -> Solution:
     steps = task.fields.get(fields.steps)
     if not isinstance(steps, list | tuple) or not steps:
         raise UnusableRow(f"a '{fields.steps}' that is no list of texts with at least one")
@@ -253,7 +245,7 @@ class ProcessRewardModelAlgorithm(ScoreHeadAlgorithm[Solution, Rendered, Solutio
         )
         scored = _scored(rendered, score_N)
         report = held_out_report(scored)
-        samples = stored_solutions(step, HELD_OUT, rendered, scored, report.borders)
+        samples = stored_solutions(step, HELD_OUT, rendered, scored, report.thresholds)
         return HeldOutScores(report.found, "accuracy", samples)
 
     def write(self, folder: Path) -> None:
@@ -297,13 +289,11 @@ def step_loss(score_J: Tensor, label_J: Tensor) -> Tensor:
 def solution_set(
     data: Data, settings: ProcessRewardModelTrain, **more: Any
 ) -> LabelledSet[Solution]:
-    fields = SolutionFields(settings.steps, settings.labels, settings.first_wrong)
     return LabelledSet(
         data.open(settings.task),
-        lambda task: read_solution(task, fields),
+        lambda task: read_solution(task, settings),
         what="solutions",
         bad=settings.bad_solutions,
-        setting="train.bad_solutions",
         **more,
     )
 
@@ -315,15 +305,6 @@ class ScoredSolution(NamedTuple):
     @property
     def prompt(self) -> str:
         return content_key(self.solution.task.messages)
-
-
-class Border(NamedTuple):
-    threshold: float
-    source: str
-    """Where it comes from; empty: it is the middle."""
-
-
-MIDDLE = Border(0.5, "")
 
 
 class HeldOutReport(NamedTuple):
@@ -339,14 +320,10 @@ class HeldOutReport(NamedTuple):
         return [float(next(marks)) if one.solution.is_known else None for one in self.scored]
 
     @property
-    def borders(self) -> list[Border]:
-        """What each solution was judged by; where the labels say nothing, by what the card says."""
+    def thresholds(self) -> list[float]:
+        """What each solution was judged by: the best of the other half, or that of the card."""
         own = iter(self.first.thresholds)
-        other = Border(self.threshold, "the best of the held-out part")
-        return [
-            Border(next(own), "the best of the other half") if one.solution.is_known else other
-            for one in self.scored
-        ]
+        return [next(own) if one.solution.is_known else self.threshold for one in self.scored]
 
     def card(self, card: ProcessCard, step: int) -> ProcessCard:
         steps = _labelled(self.scored)
@@ -408,35 +385,34 @@ def stored_solutions(
     split: str,
     rendered: Rendered,
     scored: Sequence[ScoredSolution],
-    borders: Sequence[Border] = (),
+    thresholds: Sequence[float] = (),
 ) -> list[StoredSample]:
     """One sample a solution: the share of steps judged rightly, each step as a part.
 
-    `borders` are what each solution was judged by; without them, 0.5.
+    Without `thresholds`, each solution is judged by 0.5.
     """
     words, rows = {1: "right", 0: "wrong", None: "not labelled"}, []
-    judged = zip(scored, borders or [MIDDLE] * len(scored), rendered.trajectories, strict=True)
-    for one, border, trajectory in judged:
+    judged = zip(scored, thresholds or [0.5] * len(scored), rendered.trajectories, strict=True)
+    for one, threshold, trajectory in judged:
         steps = zip(one.probabilities, one.solution.labels, one.solution.steps, strict=True)
         parts = tuple(
             Reward(f"step {number}", value, evidence=(Evidence(words[label], text),))
             for number, (value, label, text) in enumerate(steps, start=1)
         )
         marks = [_is_right(value, label) for value, label in _labelled([one])]
-        share, reason = sum(marks) / len(marks), _meaning(one, border)
+        share, reason = sum(marks) / len(marks), _meaning(one, threshold)
         reward = Reward("steps", share, parts=parts, reason=reason)
         rows.append((one.solution.task, trajectory, reward))
     return stored(step, split, rows)
 
 
-def _meaning(one: ScoredSolution, border: Border) -> str:
+def _meaning(one: ScoredSolution, threshold: float) -> str:
     def said(place: int | None) -> str:
         return "no step" if place is None else f"step {place + 1}"
 
-    flagged = said(first_flagged(one.probabilities, border.threshold))
-    source = f", {border.source}" if border.source else ""
+    flagged = said(first_flagged(one.probabilities, threshold))
     label = said(one.solution.first_wrong) if one.solution.is_known else "not known"
     return (
         "the share of labelled steps that the model judges rightly; first wrong step by the model "
-        f"(below {border.threshold:.3g}{source}): {flagged}, by its label: {label}"
+        f"(below {threshold:.3g}): {flagged}, by its label: {label}"
     )

@@ -38,11 +38,10 @@ from burnish.training.pair_terms import PairAlgorithm
 from burnish.training.pairs import (
     Answers,
     PairMicro,
-    length_metrics,
-    pair_fields,
     pair_states,
     scored_spans,
     signed_margin,
+    step_metrics,
     wins,
 )
 
@@ -55,7 +54,7 @@ class RewardModelAlgorithm(ScoreHeadAlgorithm[Pair, Answers, PairMicro], PairAlg
 
     def __init__(self, setup: Setup, settings: RewardModelTrain) -> None:
         super().__init__(setup, settings)
-        spans = partial(scored_spans, self.tokenizer, pair_fields(settings))
+        spans = partial(scored_spans, self.tokenizer, settings)
         self.open_pairs(spans, setup.seeds.for_("pairs"), together=True)
 
     @cached_property
@@ -92,12 +91,7 @@ class RewardModelAlgorithm(ScoreHeadAlgorithm[Pair, Answers, PairMicro], PairAlg
         chosen_N, rejected_N = found["chosen"], found["rejected"]
         self.store(step, lambda: stored_pairs(step, "train", answers, chosen_N, rejected_N))
         self.done = step + 1
-        metrics = {
-            **length_metrics(answers),
-            "rewards/chosen": float(chosen_N.mean()),
-            "rewards/rejected": float(rejected_N.mean()),
-            "rewards/margins": float((chosen_N - rejected_N).mean()),
-        }
+        metrics = step_metrics(answers, chosen_N, rejected_N)
         right = [mark for mark in _right(answers.pairs, chosen_N - rejected_N) if mark is not None]
         if right:
             metrics["rewards/accuracies"] = sum(right) / len(right)
