@@ -1,6 +1,5 @@
 """ATP-Bench's public functions: worked numbers, section 6 of its plan, and texts made to break them."""
 
-import json
 import math
 import random
 

@@ -36,9 +36,8 @@ from burnish.rewards.judges.prompting import (
     Question,
     Unreadable,
     as_user,
-    fence,
+    fenced,
     fill,
-    mark_for,
     wording,
 )
 from burnish.rewards.judges.reading import anything, free_table, read_reply
@@ -192,10 +191,9 @@ async def from_model(
     if "image" in piece or "sha256" in piece:
         return await from_vision(piece, judge=judge, about=about)
     text = str(piece.get("text") or {key: piece[key] for key in piece if key != "type"})[:SHOWN]
-    mark = mark_for(text)
-    blanks = {"evidence": fence("evidence", text, mark), "mark": mark, "most": str(LISTED)}
-    asked = fill(wording("extract", PROMPTS), blanks)
-    return await ask_facts(judge, as_user(asked), about, (text,))
+    material = {"evidence": [("evidence", text)]}
+    asked = fenced(wording("extract", PROMPTS), material, most=str(LISTED))
+    return await ask_facts(judge, asked, about, (text,))
 
 
 async def from_vision(

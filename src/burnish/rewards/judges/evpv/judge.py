@@ -58,10 +58,7 @@ from burnish.rewards.judges.prompting import (
     JudgeReply,
     Question,
     Unreadable,
-    as_user,
-    fence,
-    fill,
-    mark_for,
+    fenced,
     request_of,
     wording,
 )
@@ -116,9 +113,7 @@ class EvpvOptions(Options, frozen=True):
     min_premises: Count = 0
     """Premises that a solution must declare; with fewer, its steps without one are gated by the share
     that is there, so that a bare answer earns nothing for its steps."""
-    unchecked: Literal["open", "zero"] = "open"
-    """A premise that could not be checked (an unreadable audit) is not gated, or has reliability 0 as
-    in the reference."""
+
     verifier: Literal["judge", "none"] = "judge"
     """judge: the model says 1 or -1 of each step. none: every step is +1, so the gate alone decides."""
     verdicts: Literal["strict", "reference"] = "strict"
@@ -346,15 +341,14 @@ class EvpvJudge:
         """The reliability of each step that rests on a premise, declared or not."""
         options = self.options
         supports = {claim: support_of(one, options.unknown) for claim, one in matched.items()}
-        if options.matcher == "audit" and level is not None:
+        if level is not None:
             for claim, one in matched.items():
                 is_ours = one.by != "audit" and one.outcome is Outcome.CONTRADICTED
                 if one.note == UNSHOWN:
                     supports[claim] = min(options.unknown, level)
                 elif one.outcome is not None and not is_ours:
                     supports[claim] = level
-        if options.unchecked == "zero":
-            supports = {claim: one or 0.0 for claim, one in supports.items()}
+
         whole = None
         if options.scope != "step":
             every = [*supports.values(), *[options.unknown] * len(hidden)]
@@ -381,11 +375,10 @@ class EvpvJudge:
                 told = found.reason or f"{len(found.parts)} scores for {len(solution.steps)} steps"
                 status = found.status if found.value is None else Status.PARSE_ERROR
                 return [JudgeReply(None, status, told)] * len(solution.steps)
+            scores = (2 * p.value - 1 if p.value is not None else None for p in found.parts)
             return [
-                JudgeReply(None, part.status)
-                if part.value is None
-                else JudgeReply(max(-1.0, min(1.0, 2 * part.value - 1)), part.status)
-                for part in found.parts
+                JudgeReply(None if one is None else max(-1.0, min(1.0, one)), part.status)
+                for one, part in zip(scores, found.parts, strict=True)
             ]
         if self.options.verifier == "none":
             return [JudgeReply(1.0)] * len(solution.steps)
@@ -525,16 +518,13 @@ async def ask_verdict(
     shown = [_line(one, SHOWN_STEP) for one in before[max(0, len(before) - history) :]]
     first = len(before) - len(shown) + 1
     listed = "\n".join(f"{n}. {one}" for n, one in enumerate(shown, start=first)) or "(none)"
-    mine = step[:SHOWN_STEP]
-    mark = mark_for(question, listed, mine)
-    blanks = {
-        "mark": mark,
-        "question": fence("question", question, mark),
-        "history": fence("steps before", listed, mark),
-        "step": fence("step", mine, mark),
+    material = {
+        "question": [("question", question)],
+        "history": [("steps before", listed)],
+        "step": [("step", step[:SHOWN_STEP])],
     }
-    text = fill(wording("verify", PROMPTS), blanks)
-    asked = Question("step", as_user(text, media, mark), (*about, f"step {len(before) + 1}"))
+    messages = fenced(wording("verify", PROMPTS), material, media)
+    asked = Question("step", messages, (*about, f"step {len(before) + 1}"))
 
     def read(reply: str) -> float:
         said = after_thoughts(reply)
@@ -642,13 +632,8 @@ def _beside(
     """Facts and claims, numbered, one a line."""
     listed = "\n".join(f"{n}. {_line(one.text)}" for n, one in enumerate(facts, start=1))
     asked = "\n".join(f"{n}. {claim}" for n, claim in enumerate(claims, start=1))
-    mark = mark_for(listed, asked)
-    blanks = {
-        "mark": mark,
-        "facts": fence("facts", listed or "(none)", mark),
-        "claims": fence("claims", asked, mark),
-    }
-    return Question(name, as_user(fill(wording(name, PROMPTS), blanks)), about)
+    material = {"facts": [("facts", listed)], "claims": [("claims", asked)]}
+    return Question(name, fenced(wording(name, PROMPTS), material), about)
 
 
 def _line(text: str, most: int = 400) -> str:
