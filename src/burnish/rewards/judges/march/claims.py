@@ -19,7 +19,7 @@ from typing import Annotated, Literal, NamedTuple
 from msgspec import Meta
 
 from burnish.arguments import refused
-from burnish.boundary import Count, NonNegative, PositiveShare, public
+from burnish.boundary import Count, public
 from burnish.errors import ArgumentError
 from burnish.rewards.checks.match import token_f1
 from burnish.rewards.checks.quantities import bare_text, read_quantity
@@ -39,7 +39,7 @@ _SAME = re.compile(
     r"^[ \t]*(\d{1,4})[ \t]*[.):][ \t*]*(same|different)\b", re.IGNORECASE | re.MULTILINE
 )
 _THOUGHTS = re.compile(r"\A\s*<think>(.*?)</think>(.*)\Z", re.DOTALL | re.IGNORECASE)
-_PREFILLED = re.compile(r"\A(.*?)</think>(.*)\Z", re.DOTALL | re.IGNORECASE)
+
 _DOCUMENT_TAG = re.compile(r"<(/?)(documents?|passages?|context)>", re.IGNORECASE)
 _HEADED = re.compile(
     r"^[ \t#*\[]*+(?:documents?|passages?|context|references?)[ \t\]*]*+"
@@ -138,17 +138,15 @@ def answered_items(text: str, most: int | None) -> list[tuple[int, str]]:
 
 
 @public
-def split_thinking(text: str, *, prefilled: bool = False) -> Thinking:
+def split_thinking(text: str) -> Thinking:
     """Thoughts between `<think>` and `</think>` at the start of a reply, and the answer behind them.
 
-    Thoughts that are not well formed are none: the whole reply is the answer. With `prefilled` the
-    chat template wrote `<think>` into the prompt, so that only its end stands in the reply.
+    Thoughts that are not well formed are none: the whole reply is the answer.
 
     >>> split_thinking("<think>3 + 4</think> It is 7.")
     Thinking(thinking='3 + 4', answer='It is 7.')
     """
-    form = _PREFILLED if prefilled else _THOUGHTS
-    found = form.match(text)
+    found = _THOUGHTS.match(text)
     if found is None or re.search("</?think>", found[2], re.IGNORECASE):
         return Thinking("", text)
     return Thinking(found[1].strip(), found[2].strip())
@@ -282,18 +280,14 @@ def answers_match(
     a: str,
     b: str,
     matcher: Matcher | Callable[[str, str], bool] = "numeric",
-    *,
-    relative: NonNegative = 1e-3,
-    absolute: NonNegative = 1e-9,
-    threshold: PositiveShare = 0.8,
 ) -> bool:
     """Whether two answers say the same.
 
     `numeric`: numbers with their units (k, w = 10,000, %, million) within a relative tolerance of
-    `relative` or an absolute one; other texts whatever their case and blanks. `strict`: the same, but
-    two plain whole numbers must be equal (2019 is not 2020). `exact`: texts alone. `f1`: words in
-    common, at least `threshold`; numbers as in `strict`. `march-ref`: the reference's rule, in which
-    10k is 10 and 0.05 is 0.1. Or a function of the two.
+    0.001; other texts whatever their case and blanks. `strict`: the same, but two plain whole numbers
+    must be equal (2019 is not 2020). `exact`: texts alone. `f1`: words in common, at least 0.8 of
+    them; numbers as in `strict`. `march-ref`: the reference's rule, in which 10k is 10 and 0.05 is
+    0.1. Or a function of the two.
     """
     if callable(matcher):
         return bool(matcher(a, b))
@@ -309,8 +303,8 @@ def answers_match(
         if matcher != "numeric" and first.whole is not None and second.whole is not None:
             return first.whole == second.whole
         gap, size = abs(first.value - second.value), max(abs(first.value), abs(second.value))
-        return gap <= max(relative * size, absolute)
-    is_near = token_f1(a, b) >= threshold if matcher == "f1" else bare == bare_text(b)
+        return gap <= max(1e-3 * size, 1e-9)
+    is_near = token_f1(a, b) >= 0.8 if matcher == "f1" else bare == bare_text(b)
     return bool(bare) and is_near
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ from burnish.rewards.checks.base import CheckConfig, IsolatedCheck
 from burnish.rewards.checks.instructions import Instructions, InstructionsConfig
 from burnish.rewards.checks.language import DETECT, LANGUAGES, READ, is_language
 from burnish.rewards.combine import Anchor, Combination, Weighted
+from burnish.rewards.judges.benchmarks import is_many, of_pairs
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.openrs.meta_rubric import language_of, number_in, prompt, templates_hash
 from burnish.rewards.judges.prompting import JudgeReply, Question, as_user, mark_for, request_of
@@ -115,7 +116,7 @@ def two_order_verdict(
             return "good"
         return "bad" if forward <= -min_score and backward > min_score else "same"
 
-    return _of_pairs("forward_backward", forward_backward, verdict)
+    return of_pairs("forward_backward", forward_backward, verdict)
 
 
 @public
@@ -141,7 +142,7 @@ def two_order_strict(winners: Any) -> Any:
             return "error"
         return {"AB": "win", "BA": "lose"}.get("".join(words), "tie")
 
-    return _of_pairs("winners", winners, verdict)
+    return of_pairs("winners", winners, verdict)
 
 
 def one_vs_n(results: Any) -> Any:
@@ -150,7 +151,7 @@ def one_vs_n(results: Any) -> Any:
     `results` are 1, 0 and -1, one an opponent; a list of such lists gives a list. None is a
     comparison that failed: `error`, unless another one is lost anyway.
     """
-    if _is_many(results, "results"):
+    if is_many(results, "results"):
         return [one_vs_n(row) for row in results]
     numbers = [number_in(result) for result in as_list("results", results, least=1)]
     if not {*numbers} <= {-1, 0, 1, None}:
@@ -176,26 +177,7 @@ def verifiable_verdict(scores_chosen_rejected: Any) -> Any:
             return "equal"
         return "chosen_better" if chosen > rejected else "rejected_better"
 
-    return _of_pairs("scores_chosen_rejected", scores_chosen_rejected, verdict)
-
-
-def _is_many(value: Any, what: str) -> bool:
-    """True for a list of pairs, a table of several rows included."""
-    axes = getattr(value, "ndim", None)
-    if isinstance(axes, int):
-        return axes > 1
-    first = next(iter(as_list(what, value)), None)
-    return hasattr(first, "__len__") and not isinstance(first, str)
-
-
-def _of_pairs(what: str, given: Any, read: Callable[..., str]) -> Any:
-    """What `read` makes of two values, or a list of that for a list of pairs."""
-    if _is_many(given, what):
-        return [_of_pairs(what, pair, read) for pair in given]
-    values = as_list(what, given)
-    if len(values) != 2:
-        raise refused(what, given, "two values, one an order or a response")
-    return read(*values)
+    return of_pairs("scores_chosen_rejected", scores_chosen_rejected, verdict)
 
 
 class GroundTruth:
