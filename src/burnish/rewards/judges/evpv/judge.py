@@ -44,6 +44,7 @@ from burnish.rewards.judges.evpv.metrics import FACTS_READ, STEP
 from burnish.rewards.judges.evpv.scores import (
     Aggregate,
     Solution,
+    SolutionStep,
     aggregate_steps,
     build_checklist,
     gate,
@@ -79,8 +80,8 @@ from burnish.seeds import digest
 CONCURRENT = 32
 KEPT = 2000
 """Characters of a step that are stored as evidence."""
-MOST_STEPS = 64
-"""A longer solution has no value."""
+MOST_STEPS, MOST_CLAIMS = 64, 320
+"""A longer solution, and one with more premises, has no value."""
 UNREADABLE = "the evidence could not be read"
 EMPTY = "the evidence holds no fact"
 
@@ -272,10 +273,12 @@ class EvpvJudge:
     ) -> Reward:
         options = self.options
         solution = read_solution(response.text, options.split, options.headings)
-        count = len(solution.steps)
-        if not 0 < count <= MOST_STEPS:
-            why = f"the answer has {count} steps; expected 1 to {MOST_STEPS}"
-            return Reward.failed(self.name, Status.ABSTAIN, why)
+        count, claims = len(solution.steps), sum(len(one.premises) for one in solution.steps)
+        if not 0 < count <= MOST_STEPS or claims > MOST_CLAIMS:
+            why = f"the answer has {count} steps and {claims} premises; expected 1 to {MOST_STEPS} steps"
+            return Reward.failed(
+                self.name, Status.ABSTAIN, f"{why}, at most {MOST_CLAIMS} premises"
+            )
         if shared is None:
             said = [turn.text for turn in response.messages if turn.role == "tool"]
             shared, is_first = await self._extract(task, said), True
@@ -344,9 +347,7 @@ class EvpvJudge:
         if level is not None:
             for claim, one in matched.items():
                 is_ours = one.by != "audit" and one.outcome is Outcome.CONTRADICTED
-                if one.note == UNSHOWN:
-                    supports[claim] = min(options.unknown, level)
-                elif one.outcome is not None and not is_ours:
+                if one.outcome is not None and not is_ours:
                     supports[claim] = level
 
         whole = None
@@ -406,8 +407,12 @@ class EvpvJudge:
         options = self.options
         places = list(premises.by_step)
         scores = gate([one.verdict for one in scored], places, list(premises.by_step.values()))
+        judged = {
+            claim: Verdict(one.claim, support_of(one, options.unknown), reason=_why(one))
+            for claim, one in premises.matched.items()
+        }
         parts = tuple(
-            self._part(place, solution, premises, one, score)
+            self._part(place, solution.steps[place], premises, judged, one, score)
             for place, (one, score) in enumerate(zip(scored, scores, strict=True))
         )
         outcomes = Counter(one.word for one in premises.matched.values())
@@ -423,40 +428,34 @@ class EvpvJudge:
         summary += f", {facts.unreadable} more could not be read" if facts.unreadable else ""
         seen = Evidence(self.name, summary, error=premises.problem or None)
         evidence = (seen, *replies, *premises.replies)
-        verdicts = tuple(
-            Verdict(one.claim, support_of(one, options.unknown), reason=_why(one))
-            for one in premises.matched.values()
-        )
         missing = [n for n, one in enumerate(scored, start=1) if one.verdict is None]
-        more: dict[str, Any] = {"parts": parts, "evidence": evidence, "verdicts": verdicts}
+        more: dict[str, Any] = {"parts": parts, "evidence": evidence}
+        more["verdicts"] = tuple(judged.values())
         if missing:
             first = scored[missing[0] - 1]
-            status = first.status if first.status is not Status.OK else Status.PARSE_ERROR
             why = f"step {missing[0]} has no verdict: {first.reason}; {'; '.join(told)}"
-            return Reward.failed(self.name, status, why, **more)
+            return Reward.failed(self.name, first.status, why, **more)
         value = aggregate_steps(scores, options.aggregate, soft=options.soft)
         return Reward(self.name, value, reason="; ".join(told), **more)
 
     def _part(
         self,
         place: int,
-        solution: Solution,
+        step: SolutionStep,
         premises: Premises,
+        judged: Mapping[str, Verdict],
         scored: JudgeReply[float],
         score: float | None,
     ) -> Reward:
-        step, name = solution.steps[place], f"step {place + 1}"
+        name = f"step {place + 1}"
         evidence = (Evidence(STEP, step.text[:KEPT]), *scored.evidence)
-        unknown = self.options.unknown
-        matched = [premises.matched[claim] for claim in step.premises]
-        verdicts = [Verdict(m.claim, support_of(m, unknown), reason=_why(m)) for m in matched]
+        verdicts = [judged[claim] for claim in step.premises]
         if place in premises.undeclared:
             why = "undeclared: " + premises.undeclared[place]
-            verdicts.append(Verdict("(undeclared premise)", unknown, reason=why))
+            verdicts.append(Verdict("(undeclared premise)", self.options.unknown, reason=why))
         more: dict[str, Any] = {"evidence": evidence, "verdicts": tuple(verdicts)}
         if score is None or scored.verdict is None:
-            status = scored.status if scored.status is not Status.OK else Status.PARSE_ERROR
-            return Reward.failed(name, status, scored.reason or "no verdict", **more)
+            return Reward.failed(name, scored.status, scored.reason or "no verdict", **more)
         rely = premises.by_step.get(place)
         told = f"verifier {scored.verdict:+.3g}"
         if place in premises.by_step:
@@ -480,9 +479,7 @@ def build(judge: JudgeModel, options: Mapping[str, Any]) -> Scorer:
 
 SHOWN_STEP, SHOWN_FACTS, SHOWN_CLAIMS = 4000, 40, 40
 """Characters of a step, facts and claims that a model is shown."""
-MOST_AUDITS = 8
-"""Calls for the claims of one response; claims beyond them are unknown."""
-UNSHOWN = "not shown to the auditor"
+
 LIMIT = 1_000_000
 
 
@@ -593,7 +590,7 @@ async def ask_audit(
     severities: list[str] = []
     replies: list[JudgeReply[Any]] = []
     warnings: list[str] = []
-    for number, claims in enumerate(parts[:MOST_AUDITS]):
+    for number, claims in enumerate(parts):
         facts, lines = index.nearest(claims, SHOWN_FACTS), [_line(claim) for claim in claims]
         place = (*about, f"audit {number + 1}") if number else about
         asked = _beside("audit", facts, lines, place)
@@ -615,11 +612,7 @@ async def ask_audit(
                 matched[claim] = _unread(old, "audit", reply)
             elif against:
                 matched[claim] = Matched(old.claim, Outcome.CONTRADICTED, by="audit", note=note)
-    for claim in (unshown := [claim for part in parts[MOST_AUDITS:] for claim in part]):
-        if matched[claim].outcome is not Outcome.CONTRADICTED:
-            matched[claim] = Matched(claim, Outcome.UNKNOWN, by="audit", note=UNSHOWN)
-    if unshown:
-        warnings.append(f"{len(unshown)} premises were {UNSHOWN}")
+
     unread = [reply.reason for reply in replies if reply.verdict is None]
     level = reliability_from_audit(severities) if len(unread) < len(replies) else None
     evidence = tuple(one for reply in replies for one in reply.evidence)

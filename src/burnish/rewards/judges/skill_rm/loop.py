@@ -10,6 +10,7 @@ import inspect
 import json
 import math
 import re
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -232,8 +233,7 @@ class Toolbox:
         if self.sandbox_runs >= limits.sandbox_calls:
             return ToolUse(error=f"you have run code {limits.sandbox_calls} times, the most")
         self.sandbox_runs += 1
-        texts = dict(zip(self.case.labels, (r.text for r in self.case.responses), strict=True))
-        shown = visible_case(self.case.request, texts)
+        shown = {"prompt": self.case.request, "responses": self.case.texts}
         ran = await self.runner.run(code, shown, timeout_s=limits.sandbox_s)
         most = limits.output_chars
         return ToolUse(output=cut(ran.output, most), error=cut(ran.error, most))
@@ -296,11 +296,6 @@ class Ran(NamedTuple):
 
     output: str
     error: str = ""
-
-
-def visible_case(prompt: str, responses: Mapping[str, str]) -> dict[str, object]:
-    """All that code may look at."""
-    return {"prompt": prompt, "responses": dict(responses)}
 
 
 class SandboxRunner:
@@ -536,13 +531,9 @@ def _what(case: Case) -> str:
     return "two responses" if case.is_pair else "one response"
 
 
-def _material(case: Case, most: int = 0) -> dict[str, str]:
-    texts = [response.text for response in case.responses]
-    request = case.request
-    if most:
-        request, texts = cut(request, most), [cut(text, most) for text in texts]
+def _material(case: Case, most: int = sys.maxsize) -> dict[str, str]:
     blocks = [
-        filled("response", {"label": label, "text": text, "mark": case.mark})
-        for label, text in zip(case.labels, texts, strict=True)
+        filled("response", {"label": label, "text": cut(text, most), "mark": case.mark})
+        for label, text in case.texts.items()
     ]
-    return {"request": request, "responses": "\n".join(blocks), "mark": case.mark}
+    return {"request": cut(case.request, most), "responses": "\n".join(blocks), "mark": case.mark}
