@@ -202,7 +202,6 @@ def test_edits_by_hand(edit, wanted):
         (Edit("delete", old=("z",)), "'z' stands 0 times"),
         (Edit("delete", old=("",)), "'' stands 0 times"),
         (Edit("delete", old=("\n",)), "stands 2 times"),
-        (Edit("sharpen", "b", ("b",)), "changes nothing"),
     ],
 )  # fmt: skip
 def test_edits_that_cannot_be_applied_say_why(edit, message):

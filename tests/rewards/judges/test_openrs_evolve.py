@@ -331,7 +331,7 @@ def test_an_outage_keeps_no_item_of_a_review(tmp_path):
 
 def test_mistakes_in_a_review_are_told_in_one_line(tmp_path):
     file = reviewed(tmp_path, "yes", "maybe", "no")
-    with pytest.raises(UserError, match='proposal 2: accept is "maybe"; expected yes, no'):
+    with pytest.raises(UserError, match="proposal 2: accept: got 'maybe', expected yes, no"):
         read_review(file, START)
     good = file.read_text(encoding="utf-8").replace('"maybe"', '"no"')
     for spoil, line in (

@@ -39,8 +39,7 @@ from burnish.tools.search.passages import query_words, tokens
 
 MOST_SENTENCES, MOST_MARKS = 200, 200
 """Sentences of an answer, and citations of one of them, that are looked at."""
-MOST_DOCUMENTS = 1000
-"""A task with more documents is refused."""
+
 SHOWN = 6000
 """Characters of a document that a model is shown."""
 LEAST = 0.4
@@ -215,8 +214,6 @@ def _read(task: Task, response: Response, options: CitationOptions) -> _Read:
 
 @public
 def documents_of(given: Sequence[str | DocumentTable]) -> list[str]:
-    if len(given) > MOST_DOCUMENTS:
-        raise UserError(f"got {len(given):,}, expected at most {MOST_DOCUMENTS:,} documents")
     return [one if isinstance(one, str) else one["text"] for one in given]
 
 

@@ -180,7 +180,7 @@ def listing(count, last):
     return Response("r", json.dumps({"steps": steps}))
 
 
-def test_every_claim_is_audited_or_unknown():
+def test_every_claim_is_audited():
     def audit(text):
         claims = [line for line in text.split("=== claims")[1].splitlines() if ". " in line]
         wrong = [int(line.split(".")[0]) for line in claims if "purple" in line]
@@ -190,11 +190,9 @@ def test_every_claim_is_audited_or_unknown():
     _, (reward,) = judged(listing(40, "all purple"), script=script, matcher="audit")
     assert [part.value for part in reward.parts] == [0.5, 0.5]
     assert sum("list direct" in text for text in script.seen) == 2
-    script = Script(audit=audit)
-    _, (reward,) = judged(listing(320, "all purple"), script=script, matcher="audit")
-    assert [part.value for part in reward.parts] == [1, 0.5]  # the last is unknown
-    assert sum("list direct" in text for text in script.seen) == 8
-    assert "1 premises were not shown" in reward.reason
+    _, (reward,) = judged(listing(320, "all purple"), script=Script(), matcher="audit")
+    assert (reward.value, reward.status) == (None, Status.ABSTAIN)
+    assert "at most 320 premises" in reward.reason
     _, (reward,) = judged(listing(40, "AB = 99"), script=Script(), matcher="audit")
     assert [part.value for part in reward.parts] == [1, 0]
 

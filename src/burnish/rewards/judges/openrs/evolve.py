@@ -22,7 +22,7 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, Protocol, TypeV
 import msgspec
 from msgspec import Meta, Struct
 
-from burnish.arguments import same_length
+from burnish.arguments import as_word, same_length
 from burnish.boundary import NonNegative, Number, PositiveInt, Settings, public
 from burnish.errors import JudgeError, UserError, did_you_mean
 from burnish.records import Response, Status, Task
@@ -615,13 +615,7 @@ def read_review(path: str | Path, rubric: MetaRubric) -> Review:
     refused: list[Proposal] = []
     for number, proposal in enumerate(file.proposal, 1):
         where = f"{path}: proposal {number}"
-        answer = proposal.accept.strip().lower()
-        if answer not in ANSWERS:
-            raise UserError(
-                f'{where}: accept is "{proposal.accept}"; expected {", ".join(ANSWERS)}.'
-                f"{did_you_mean(answer, ANSWERS)}"
-            )
-        if answer == "no":
+        if as_word(f"{where}: accept", proposal.accept.strip().lower(), ANSWERS) == "no":
             refused.append(proposal)
         else:
             try:

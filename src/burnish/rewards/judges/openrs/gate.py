@@ -40,8 +40,6 @@ class Verifiable(Combination):
     """
 
     def __init__(self, checks: Sequence[Scorer], *, name: str = "verifiable") -> None:
-        if not checks or any(check.scope is not Scope.POINT for check in checks):
-            raise UserError(f"reward '{name}': expected checks that score one response at a time.")
         super().__init__(name, checks, Scope.PAIR)
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:

@@ -122,8 +122,7 @@ class _Work:
     def __init__(
         self, question: str, roles: Roles, plan: Plan, retriever: Retriever | None
     ) -> None:
-        if not question.strip() or not roles.writers or not roles.aggregators:
-            raise UserError("rubric: expected a question, at least one writer and one aggregator.")
+
         self.question, self.plan, self.retriever = question, plan, retriever
         self.writers, self.readers, self.checkers = (
             [as_judge(role, f"{what} {n}") for n, role in enumerate(own, start=1)]

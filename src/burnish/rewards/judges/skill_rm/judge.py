@@ -277,8 +277,6 @@ def build(judge: JudgeModel, options: Mapping[str, Any]) -> SkillJudge:
     limits = Limits.of(mode)
     if settings.method == "tool":
         limits = replace(limits, steps=TOOL_STEPS)
-        if not settings.python:
-            raise UserError("judge 'skill_rm': method 'tool' without python has no tool at all")
     stated = {key: getattr(settings, key) for key in ("steps", "tokens", "time_s", "cost_usd")}
     given = {key: value for key, value in stated.items() if value is not None}
     words = tuple(shipped_skills()) if settings.skills is None else settings.skills
