@@ -440,7 +440,7 @@ def _verdict(text: str, is_cut: bool) -> Letter:
             if label in ("A=B", "A==B", "TIE"):
                 return "Tie"
             return "Abstain" if label == "ABSTAIN" else "A" if label.startswith("A") else "B"
-    table = {} if is_cut else next(_written(text, "{", most=MOST_OPENINGS), {})
+    table: dict[str, Any] = {} if is_cut else next(_written(text, "{", most=MOST_OPENINGS), {})
     for name in ("winner", "verdict", "best_label", "choice", "answer"):
         value = table.get(name)
         if not isinstance(value, str):

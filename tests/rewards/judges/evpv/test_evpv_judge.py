@@ -238,21 +238,6 @@ def test_vectors_and_a_model_as_extractor():
     assert "gate open: the evidence could not be read" in reward.reason
 
 
-def test_tool_results_are_evidence():
-    turns = [
-        {"role": "assistant", "content": "search"},
-        {"role": "tool", "content": "The tower has 12 floors."},
-        {"role": "assistant", "content": "x"},
-    ]
-    text = "It is tall. [premise: floors of the tower: 12]"
-    response = Response("r", text, info={"messages": turns})
-    task = Task("t", QUESTION)
-    _, (reward,) = judged(response, task=task, tool_results=True)
-    assert reward.parts[0].verdicts[0].value in (0.5, 1.0)
-    with pytest.raises(UserError, match="no field 'evidence'"):
-        judged(response, task=task)
-
-
 def test_any_scorer_of_steps_can_be_the_verifier():
     def probabilities(text: str) -> Reward:
         parts = tuple(Reward(f"step {n}", value) for n, value in enumerate((1.0, 0.75), 1))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
@@ -95,8 +96,7 @@ class EvpvOptions(Options, frozen=True):
     question: str = "question"
     """Task field with the question where the prompt holds the evidence too; the prompt otherwise. What
     stands in it is no premise."""
-    tool_results: bool = False
-    """What tools said in the response's own conversation is evidence, too."""
+
     extractor: Literal["auto", "text", "table", "facts", "llm", "ocr", "vision"] = "auto"
     """auto: by the type of each piece. llm: the model lists the facts, also of a picture. Or another
     one: text, table, facts, ocr, vision."""
@@ -215,8 +215,7 @@ class EvpvJudge:
         """None where nothing asks it."""
         is_verifier = steps is None and chosen.verifier != "none"
         self.shows_media = is_verifier or chosen.pictures == "vision"
-        has_other = chosen.tool_results or chosen.pictures != "ignore"
-        self.needs = frozenset() if has_other else frozenset({chosen.evidence})
+        self.needs = frozenset({chosen.evidence} if chosen.pictures == "ignore" else ())
         self._encoder = encoder
         self.counts: Counter[str] = Counter()
         """What has been seen: responses, claims by outcome, undeclared, unchecked."""
@@ -234,9 +233,13 @@ class EvpvJudge:
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
         """One reward for each response; the evidence of a task is read once."""
-        shared = None if self.options.tool_results else await self._extract(task, ())
+        facts = await self._extract(task)
+        index = FactIndex(facts.facts, relative=self.options.relative)
+        # What a shared extraction cost is told once.
+        free = [msgspec.structs.replace(one, cost_usd=0.0) for one in facts.evidence]
+        later = replace(facts, evidence=tuple(free))
         calls = [
-            partial(self._one, task, response, shared, is_first=place == 0)
+            partial(self._one, task, response, later if place else facts, index)
             for place, response in enumerate(responses)
         ]
         return await gather(calls, limit=CONCURRENT)
@@ -245,11 +248,11 @@ class EvpvJudge:
         given = task.fields.get(self.options.question)
         return given if isinstance(given, str) and given.strip() else request_of(task)
 
-    async def _extract(self, task: Task, said: Sequence[str]) -> tuple[Extraction, FactIndex]:
+    async def _extract(self, task: Task) -> Extraction:
         field = self.options.evidence
         given = task.fields.get(field)
         seen = [] if self.options.pictures == "ignore" else pictures_in(task.messages)
-        if given is None and not seen and not self.options.tool_results:
+        if given is None and not seen:
             raise UserError(
                 f"task {task.id}: there is no field '{field}'; expected the evidence that premises "
                 "are checked against: a text, a table, a picture, recorded facts, or a list of them; "
@@ -257,19 +260,12 @@ class EvpvJudge:
             )
         pieces = [] if given is None else pieces_of(given, f"task {task.id}, field '{field}'")
         pieces += [{**one, "type": self.options.pictures} for one in seen]
-        pieces += [{"type": "text", "text": text} for text in said]
-        found = await extract_all(
+        return await extract_all(
             pieces, extractor=self.options.extractor, judge=self.judge, about=(task.id,)
         )
-        return found, FactIndex(found.facts, relative=self.options.relative)
 
     async def _one(
-        self,
-        task: Task,
-        response: Response,
-        shared: tuple[Extraction, FactIndex] | None,
-        *,
-        is_first: bool,
+        self, task: Task, response: Response, facts: Extraction, index: FactIndex
     ) -> Reward:
         options = self.options
         solution = read_solution(response.text, options.split, options.headings)
@@ -279,10 +275,6 @@ class EvpvJudge:
             return Reward.failed(
                 self.name, Status.ABSTAIN, f"{why}, at most {MOST_CLAIMS} premises"
             )
-        if shared is None:
-            said = [turn.text for turn in response.messages if turn.role == "tool"]
-            shared, is_first = await self._extract(task, said), True
-        facts, index = shared
         about = (task.id, response.id)
         premises = await self._premises(self._question(task), solution, facts, index, about)
         scored = await self._raw(task, response, solution, about)
@@ -290,11 +282,7 @@ class EvpvJudge:
         self.counts["undeclared"] += len(premises.undeclared)
         self.counts["gate open"] += bool(premises.problem)
         self.counts.update(one.word for one in premises.matched.values())
-        # What a shared extraction cost is told once.
-        replies = facts.evidence
-        if not is_first:
-            replies = tuple(msgspec.structs.replace(one, cost_usd=0.0) for one in replies)
-        return self._reward(solution, premises, scored, facts, replies)
+        return self._reward(solution, premises, scored, facts)
 
     async def _premises(
         self,
@@ -402,7 +390,6 @@ class EvpvJudge:
         premises: Premises,
         scored: Sequence[JudgeReply[float]],
         facts: Extraction,
-        replies: tuple[Evidence, ...],
     ) -> Reward:
         options = self.options
         places = list(premises.by_step)
@@ -427,7 +414,7 @@ class EvpvJudge:
         summary = f"{len(facts.facts)}{FACTS_READ}"
         summary += f", {facts.unreadable} more could not be read" if facts.unreadable else ""
         seen = Evidence(self.name, summary, error=premises.problem or None)
-        evidence = (seen, *replies, *premises.replies)
+        evidence = (seen, *facts.evidence, *premises.replies)
         missing = [n for n, one in enumerate(scored, start=1) if one.verdict is None]
         more: dict[str, Any] = {"parts": parts, "evidence": evidence}
         more["verdicts"] = tuple(judged.values())
@@ -464,10 +451,9 @@ class EvpvJudge:
 
 
 def _why(matched: Matched) -> str:
-    fact = f": {matched.fact}" if matched.fact else ""
-    where = f" ({matched.source})" if matched.source else ""
-    by = f" by {matched.by}" if matched.by != "canonical" else ""
-    note = f"; {matched.note}" if matched.note else ""
+    by = f" by {matched.by}" * (matched.by != "canonical")
+    fact = f": {matched.fact}" * bool(matched.fact)
+    where, note = matched.source and f" ({matched.source})", matched.note and f"; {matched.note}"
     return f"{matched.word}{by}{fact}{where}{note}"
 
 

@@ -18,7 +18,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta
 
-from burnish.arguments import refused
+from burnish.arguments import as_list, refused
 from burnish.boundary import Count, public
 from burnish.errors import ArgumentError
 from burnish.rewards.checks.match import token_f1
@@ -342,8 +342,8 @@ def fact_reward(
     """
     dropped = [n for n, (_, answer) in enumerate(claims) if is_refusal.plain(answer)]
     counted = sorted(set(range(len(claims))).difference(dropped))
-    if counted and not checks:
-        raise ArgumentError("checks: got none, expected at least one Checker sample")
+    if counted:
+        as_list("checks", checks, least=1)
     agreement: list[list[Agreement]] = []
     for sample in checks:
         by_item = sample if isinstance(sample, Mapping) else dict(enumerate(sample, start=1))

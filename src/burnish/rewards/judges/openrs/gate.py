@@ -14,13 +14,13 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from burnish.arguments import as_list, refused
-from burnish.boundary import NonNegative, Share, public
+from burnish.arguments import as_list, as_word, refused
+from burnish.boundary import NonNegative, public
 from burnish.errors import UserError
 from burnish.records import Response, Reward, Status, Task, Verdict, Visibility
-from burnish.rewards.checks.base import CheckConfig, IsolatedCheck
+from burnish.rewards.checks.base import IsolatedCheck
 from burnish.rewards.checks.instructions import Instructions, InstructionsConfig
-from burnish.rewards.checks.language import DETECT, LANGUAGES, READ, is_language
+from burnish.rewards.checks.language import DETECT, LANGUAGES, READ, LanguageConfig, is_language
 from burnish.rewards.combine import Anchor, Combination, Weighted
 from burnish.rewards.judges.benchmarks import is_many, of_pairs
 from burnish.rewards.judges.judge_model import JudgeModel
@@ -218,30 +218,23 @@ LETTERS = 20
 """Texts with fewer are not judged."""
 
 
-class LanguageMatchConfig(CheckConfig, frozen=True, tag="language_match"):
-    """The response is in the language of the request: 1, in another: 0, unsure: no value."""
+class LanguageMatch(IsolatedCheck[LanguageConfig]):
+    """The response is in the language of the request: 1, in another: 0, unsure: no value.
 
-    field: str = "response_language"
-    """Task field with an ISO 639-1 code, for requests that ask for another language."""
-    confidence: Share = 0.7
-    timeout_s: float = 5.0
-
-
-class LanguageMatch(IsolatedCheck[LanguageMatchConfig]):
-    """Detects both languages in a child process."""
+    The task's field `response_language`, an ISO 639-1 code, is for requests that ask for another one.
+    Both languages are detected in a child process.
+    """
 
     child = DETECT
 
-    def __init__(self, config: LanguageMatchConfig | None = None) -> None:
-        super().__init__(LanguageMatchConfig() if config is None else config)
+    def __init__(self) -> None:
+        super().__init__(LanguageConfig(name="language_match"))
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
-        wanted = task.fields.get(self.config.field)
-        if wanted not in (None, "zh", *LANGUAGES):
-            raise UserError(
-                f"task {task.id}: field '{self.config.field}' is {wanted!r}; expected an "
-                "ISO 639-1 code: de, en, ..."
-            )
+        wanted = task.fields.get("response_language")
+        if wanted is not None:
+            known = (*LANGUAGES, "zh")
+            as_word(f"task {task.id}: field 'response_language'", wanted, known)
         texts = [task.prompt, *(response.text for response in responses)]
         asked, *found = await self.isolated([{"text": text[:READ]} for text in texts])
         if wanted is None and (wanted := self._detected(asked)) is None:

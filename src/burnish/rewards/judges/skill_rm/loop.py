@@ -68,11 +68,12 @@ class Limits(Struct, frozen=True, kw_only=True):
     """What the server may charge for all steps; 0: no limit."""
 
     @classmethod
-    def of(cls, mode: Mode) -> Limits:
-        """The published limits of a mode."""
+    def of(cls, mode: Mode, *, is_tool: bool = False) -> Limits:
+        """The published limits of a mode; `is_tool`: of a judge that has Python and no skill."""
         if mode is Mode.OPERATIONAL:
-            return cls(steps=6, resources=5, resource_chars=10_000, run_calls=3)
-        return cls()
+            steps = 4 if is_tool else 6
+            return cls(steps=steps, resources=5, resource_chars=10_000, run_calls=3)
+        return cls(steps=4) if is_tool else cls()
 
 
 class ToolUse(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -416,12 +417,10 @@ async def _call(
     tool = "forced" if is_forced else "unreadable"
     try:
         call = read_call(reply.text, case.shown)
-        if call.tool == "final_answer":
+        if is_forced or call.tool == "final_answer":
             tool = tool if is_forced else "final_answer"
             judged.answer = read_answer(case, call)
             judged.source = tool
-        elif is_forced:
-            raise Unreadable(f"called {call.tool:.60} instead")
         else:
             await toolbox.use(judged.steps, call)
     except Unreadable as error:
@@ -449,6 +448,8 @@ def read_plain(case: Case, reply: Reply) -> Answer | None:
 
 
 def read_answer(case: Case, call: Call) -> Answer:
+    if call.tool != "final_answer":
+        raise Unreadable(f"expected final_answer, got a call of {call.tool:.60}")
     return (read_pair_answer if case.is_pair else read_point_answer)(call.arguments)
 
 
