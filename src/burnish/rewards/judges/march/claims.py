@@ -19,7 +19,7 @@ from typing import Annotated, Literal, NamedTuple
 from msgspec import Meta
 
 from burnish.arguments import as_list, refused
-from burnish.boundary import Count, public
+from burnish.boundary import Count, NonNegative, PositiveShare, public
 from burnish.errors import ArgumentError
 from burnish.rewards.checks.match import token_f1
 from burnish.rewards.checks.quantities import bare_text, read_quantity
@@ -280,14 +280,18 @@ def answers_match(
     a: str,
     b: str,
     matcher: Matcher | Callable[[str, str], bool] = "numeric",
+    *,
+    relative: NonNegative = 1e-3,
+    absolute: NonNegative = 1e-9,
+    threshold: PositiveShare = 0.8,
 ) -> bool:
     """Whether two answers say the same.
 
     `numeric`: numbers with their units (k, w = 10,000, %, million) within a relative tolerance of
-    0.001; other texts whatever their case and blanks. `strict`: the same, but two plain whole numbers
-    must be equal (2019 is not 2020). `exact`: texts alone. `f1`: words in common, at least 0.8 of
-    them; numbers as in `strict`. `march-ref`: the reference's rule, in which 10k is 10 and 0.05 is
-    0.1. Or a function of the two.
+    `relative` or an absolute one; other texts whatever their case and blanks. `strict`: the same, but
+    two plain whole numbers must be equal (2019 is not 2020). `exact`: texts alone. `f1`: words in
+    common, at least `threshold`; numbers as in `strict`. `march-ref`: the reference's rule, in which
+    10k is 10 and 0.05 is 0.1. Or a function of the two.
     """
     if callable(matcher):
         return bool(matcher(a, b))
@@ -303,8 +307,8 @@ def answers_match(
         if matcher != "numeric" and first.whole is not None and second.whole is not None:
             return first.whole == second.whole
         gap, size = abs(first.value - second.value), max(abs(first.value), abs(second.value))
-        return gap <= max(1e-3 * size, 1e-9)
-    is_near = token_f1(a, b) >= 0.8 if matcher == "f1" else bare == bare_text(b)
+        return gap <= max(relative * size, absolute)
+    is_near = token_f1(a, b) >= threshold if matcher == "f1" else bare == bare_text(b)
     return bool(bare) and is_near
 
 
