@@ -325,7 +325,7 @@ def _ranks(key: str, value: Any, wanted: str) -> list[list[int]]:
     letters = [letter for rank in ranks for letter in rank]
     if sorted(map(str, letters)) != list(wanted):
         raise Unreadable(
-            f'expected "{key}" to be a list of ranks with each of the letters {", ".join(wanted)} once, '
+            f"expected each of the letters {', '.join(wanted)} once in the ranking, "
             f"got {letters!r:.80}"
         )
     return [[LETTERS.index(letter) for letter in rank] for rank in ranks if rank]
