@@ -229,7 +229,7 @@ def ranking_score(winner_vs_chosen: Any, chosen: str | None = None) -> Any:
     Takes (winner, chosen), a list of such pairs, or the two as arguments.
     """
     given = winner_vs_chosen if chosen is None else (winner_vs_chosen, chosen)
-    return of_pairs("winner_vs_chosen", given, _ranked)
+    return [] if given == [] else of_pairs("winner_vs_chosen", given, _ranked)
 
 
 def score_from_counts(pairs: Any, total: float | None = None) -> Any:
@@ -237,7 +237,8 @@ def score_from_counts(pairs: Any, total: float | None = None) -> Any:
     count. Takes (satisfied, total), a list of such pairs, or the two as arguments."""
     pairs, total = plain(pairs), plain(total)
     is_one = total is not None or pairs is None or isinstance(pairs, int | float)
-    return of_pairs("pairs", (pairs, total) if is_one else pairs, _share)
+    given = (pairs, total) if is_one else pairs
+    return [] if given == [] else of_pairs("pairs", given, _share)
 
 
 def clamp(values: Any, default: float = 0.5) -> Any:
