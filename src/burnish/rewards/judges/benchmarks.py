@@ -228,8 +228,10 @@ def ranking_score(winner_vs_chosen: Any, chosen: str | None = None) -> Any:
 
     Takes (winner, chosen), a list of such pairs, or the two as arguments.
     """
-    given = winner_vs_chosen if chosen is None else (winner_vs_chosen, chosen)
-    return [] if given == [] else of_pairs("winner_vs_chosen", given, _ranked)
+    if chosen is not None:
+        return _ranked(winner_vs_chosen, chosen)
+    empty = winner_vs_chosen == []
+    return [] if empty else of_pairs("winner_vs_chosen", winner_vs_chosen, _ranked)
 
 
 def score_from_counts(pairs: Any, total: float | None = None) -> Any:
@@ -237,8 +239,9 @@ def score_from_counts(pairs: Any, total: float | None = None) -> Any:
     count. Takes (satisfied, total), a list of such pairs, or the two as arguments."""
     pairs, total = plain(pairs), plain(total)
     is_one = total is not None or pairs is None or isinstance(pairs, int | float)
-    given = (pairs, total) if is_one else pairs
-    return [] if given == [] else of_pairs("pairs", given, _share)
+    if is_one:
+        return _share(pairs, total)
+    return [] if pairs == [] else of_pairs("pairs", pairs, _share)
 
 
 def clamp(values: Any, default: float = 0.5) -> Any:
