@@ -202,7 +202,6 @@ def test_edits_by_hand(edit, wanted):
         (Edit("delete", old=("z",)), "'z' stands 0 times"),
         (Edit("delete", old=("",)), "'' stands 0 times"),
         (Edit("delete", old=("\n",)), "stands 2 times"),
-        (Edit("sharpen", "b", ("b",)), "changes nothing"),
     ],
 )  # fmt: skip
 def test_edits_that_cannot_be_applied_say_why(edit, message):
@@ -234,8 +233,8 @@ def test_a_grader_that_fails_stops_the_loop_under_its_own_name():
     ("pool", "held_out", "message"),
     [
         ([], HELD_OUT, "got 0 records to be searched on"),
-        (POOL, [record("a", 0), record("a", 1)], "2 to be decided on with 1, 0 of them"),
-        (POOL, [*HELD_OUT, POOL[0]], "1 of them in both .p-c0."),
+        (POOL, [record("a", 0), record("a", 1)], "2 to be decided on, .* twice: a"),
+        (POOL, [*HELD_OUT, POOL[0]], "twice: p-c0"),
     ],
 )
 def test_mistakes_are_named(pool, held_out, message):

@@ -193,4 +193,4 @@ def test_votes_of_a_judge_that_repeats_itself_are_refused():
 def test_the_judge_of_versus_has_rate_limits_too():
     judge = {"kind": "lm", "url": "http://127.0.0.1:9/v1", "model": "m", "requests_per_minute": 7}
     scorer = build(msgspec.convert({"kind": "versus", "judge": judge}, RewardConfig))
-    assert scorer.judge.lm.pool.limits.requests_per_minute == 7
+    assert scorer.judge.model.lm.pool.limits.requests_per_minute == 7

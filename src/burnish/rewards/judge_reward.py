@@ -28,7 +28,6 @@ from burnish.rewards.judges.prompting import (
     Question,
     Unreadable,
     as_user,
-    check_template,
     fill,
     wording,
 )
@@ -200,12 +199,6 @@ class JudgeRewardConfig(CheckConfig, frozen=True, tag="judge"):
 
     def _server(self) -> dict[str, Any]:
         if "://" not in self.model:
-            keys = ("requests_per_minute", "tokens_per_minute", "hedge_after_s")
-            if given := [key for key in keys if getattr(self, key) is not None]:
-                raise UserError(
-                    f"reward '{self.title}': {given[0]} limits a server, but the model is "
-                    f"'{self.model}'; expected http://host:port/v1#model, or no limit"
-                )
             return {} if self.model.startswith("replay:") else {"late": True}
         from burnish.lm.http import Prices
 
@@ -234,21 +227,18 @@ def _placed(model: str, root: Path) -> str:
     return str(root / model) if "://" not in model and (root / model).is_dir() else model
 
 
-_BLANKS = ("request", "first", "second", "mark")
-
-
 class LMPairJudge(ExplainingJudge):
     """A model that is asked for two scores; a failed call or an unreadable reply is no verdict.
 
-    `template` has the blanks {request}, {first} and {second}, and {mark} where it wants one; the
-    reply must end in `<scores>a, b</scores>`. The same pair asked again in one call is another
+    The reply must end in `<scores>a, b</scores>`. The same pair asked again in one call is another
     vote, with another seed.
     """
+
+    template = wording("pair_scores", Path(__file__).parent / "prompts")
 
     def __init__(
         self,
         lm: LM,
-        template: str | None = None,
         *,
         temperature: NonNegative = 0.6,
         max_tokens: int = 2048,
@@ -263,10 +253,7 @@ class LMPairJudge(ExplainingJudge):
         self.model = JudgeModel(lm, sampling=sampling, repairs=0, seed=seed, media=media)
         self.name = lm.name
         self._parts: tuple[MediaPart, ...] = ()
-        shipped = Path(__file__).parent / "prompts"
-        self.template = wording("pair_scores", shipped) if template is None else template
-        check_template(self.template, _BLANKS[:3], f"judge '{self.name}'")
-        self.concurrency = max(concurrency, 1)
+        self.concurrency = concurrency
 
     @property
     def fingerprint(self) -> str:
@@ -284,7 +271,8 @@ class LMPairJudge(ExplainingJudge):
 
     async def judge_pair(self, pair: Pair, vote: int) -> PairVerdict:
         mark = digest(*(text.encode("utf-8", "surrogatepass") for text in pair))
-        text = fill(self.template, dict(zip(_BLANKS, (*pair, mark), strict=True)))
+        blanks = ("request", "first", "second", "mark")
+        text = fill(self.template, dict(zip(blanks, (*pair, mark), strict=True)))
         question = Question(
             "pair scores",
             as_user(whole_characters(text), self._parts, mark),

@@ -19,7 +19,6 @@ from burnish.rewards.judges.genrm import GenRM, read_judgement
 from burnish.rewards.judges.openrs.meta_rubric import read_comparison
 from burnish.rewards.judges.reading import (
     extract_json,
-    first_object,
     own_list,
     own_object,
     parse_pairwise_verdict,
@@ -50,7 +49,7 @@ TEXTS = {
 READERS = {
     "object": lambda text: own_object(text, (text,)),
     "object beside": lambda text: own_object('{"winner": "A"}', (text,)),
-    "list": lambda text: own_list(text, (text,)), "first object": first_object,
+    "list": lambda text: own_list(text, (text,)),
     "judgement": lambda text: read_judgement(text, (text,)),
     "judgement beside": lambda text: read_judgement("<scores>1, 2</scores>", (text,)),
     "comparison": lambda text: read_comparison(text, "mark"), "extract": extract_json,

@@ -12,14 +12,13 @@ from burnish.lm.base import Completion, Sampling, TooLong
 from burnish.lm.failures import Refused, TimedOut, Unreachable
 from burnish.lm.http import Prices
 from burnish.lm.named import open_lm
-from burnish.lm.replay import ReplayLM, ScriptedLM
+from burnish.lm.replay import ScriptedLM
 from burnish.records import Finish, Message, Status
 from burnish.rewards import checked
 from burnish.rewards.judges import (
     Budget,
     BudgetSpent,
     CallLog,
-    DirectPair,
     JudgeModel,
     Question,
     Unreadable,
@@ -82,12 +81,6 @@ def test_two_unreadable_replies_are_a_parse_error_with_both_kept():
     assert [e.error is None for e in heard.evidence] == [True, False]
 
 
-def test_without_repairs_there_is_one_call():
-    lm = ScriptedLM(["maybe"])
-    assert ask(JudgeModel(lm, repairs=0)).status is Status.PARSE_ERROR
-    assert len(lm.calls) == 1
-
-
 @pytest.mark.parametrize(
     ("error", "status"),
     [
@@ -102,14 +95,10 @@ def test_each_failure_has_its_status_and_no_verdict(error, status):
     assert heard.reason
 
 
-def test_a_bug_is_not_swallowed():
-    with pytest.raises(ZeroDivisionError):
-        ask(JudgeModel(SlowLM(error=ZeroDivisionError())))
-
-
-def test_a_wrong_setting_of_the_user_is_not_swallowed():
-    with pytest.raises(UserError, match="no key"):
-        ask(JudgeModel(SlowLM(error=UserError("no key"))))
+@pytest.mark.parametrize("error", [ZeroDivisionError(), UserError("no key")])
+def test_a_bug_and_a_wrong_setting_are_not_swallowed(error):
+    with pytest.raises(type(error)):
+        ask(JudgeModel(SlowLM(error=error)))
 
 
 def test_a_call_past_its_deadline_is_a_timeout():
@@ -236,16 +225,6 @@ def test_failures_are_not_cached(tmp_path):
     assert ask(JudgeModel(SlowLM("A"), cache=path)).verdict == "A"
 
 
-def test_a_cache_in_memory_has_a_bound():
-    lm = ScriptedLM(lambda messages, index: "A")
-    cache = CallLog(most=3)
-    judge = JudgeModel(lm, cache=cache)
-    for number in range(10):
-        ask(judge, Question("pair", (Message("user", str(number)),)))
-    assert [ask(judge, q).replies[0].is_cached for q in questions(1)] == [False]
-    assert len(lm.calls) == 11
-
-
 def test_a_file_that_is_no_cache_is_refused(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("these are notes, not a log" * 100)
@@ -321,13 +300,6 @@ def test_tokens_that_nobody_counts_are_estimated_and_said_to_be():
     assert judge.spent.estimated == 1
 
 
-def test_several_judges_share_one_budget():
-    budget = Budget(calls=1)
-    first, second = (JudgeModel(SlowLM("A"), budget=budget) for _ in range(2))
-    assert ask(first).verdict == "A"
-    assert ask(second).reason == "the budget of 1 calls is spent"
-
-
 def test_cached_answers_cost_no_budget():
     judge = JudgeModel(ScriptedLM(["A"]), cache=CallLog(), budget=Budget(calls=1))
     assert [ask(judge).verdict for _ in range(3)] == ["A"] * 3
@@ -351,14 +323,6 @@ def test_every_call_is_on_record_and_replays_without_one(tmp_path):
     other = replay(path, sampling=Sampling(max_tokens=8), seed=5)
     strict = score(build_judge("direct", other, rule="strict"), "Paris", "Paris, of course")
     assert [r.value for r in strict] == [-1.0, 1.0]
-
-
-def test_a_record_is_also_a_log_for_any_lm(tmp_path):
-    path = tmp_path / "judge.jsonl"
-    score(DirectPair(judge_of(longer_wins, record=path)), "a", "bb")
-    lm = open_lm(f"replay:{path}")
-    assert isinstance(lm, ReplayLM)
-    assert [r.value for r in score(DirectPair(JudgeModel(lm)), "a", "bb")] == [-1.0, 1.0]
 
 
 def test_repairs_and_failures_replay_as_they_were(tmp_path):
@@ -395,7 +359,7 @@ def test_what_was_not_recorded_has_no_verdict(tmp_path):
     ask(JudgeModel(ScriptedLM(["A"]), record=path))
     heard = ask(replay(path), Question("pair", (Message("user", "Another one?"),)))
     assert (heard.verdict, heard.status) == (None, Status.INFRA_ERROR)
-    assert "never asked" in heard.reason
+    assert "no recorded sample" in heard.reason
 
 
 def test_a_question_that_failed_and_was_asked_again_replays_its_answer(tmp_path):
@@ -457,15 +421,6 @@ def test_the_fingerprint_changes_with_what_changes_a_verdict():
     }  # fmt: skip
     assert len(prints) == 5
     assert JudgeModel(lm).fingerprint == JudgeModel(lm, budget=Budget(calls=1)).fingerprint
-
-
-def test_judges_share_a_record(tmp_path):
-    path = tmp_path / "judge.jsonl"
-    one = JudgeModel(ScriptedLM(["A"], name="one"), record=path)
-    two = JudgeModel(ScriptedLM(["B"], name="two"), record=path)
-    ask(one)
-    ask(two)
-    assert [call.model for call in read_calls(path)] == ["one", "two"]
 
 
 def test_a_record_that_was_deleted_begins_anew(tmp_path):

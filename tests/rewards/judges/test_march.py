@@ -160,10 +160,6 @@ def test_thoughts_are_split_off_where_they_are_well_formed(text, parts):
     assert split_thinking(text) == parts
 
 
-def test_thoughts_whose_beginning_stands_in_the_prompt():
-    assert split_thinking("a</think> 7", prefilled=True) == ("a", "7")
-
-
 @pytest.mark.parametrize(
     ("prompt", "docs", "query"),
     [

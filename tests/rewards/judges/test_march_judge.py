@@ -184,7 +184,7 @@ def test_rows_without_documents_are_named_before_anything_is_asked():
     with pytest.raises(UserError) as raised:
         check_items(judge, items)
     said = str(raised.value)
-    assert said.startswith("judge 'march' cannot judge 2 of 4 rows (row-2, row-3), so nothing was")
+    assert said.startswith("judge 'march' cannot judge 2 of 4 rows (row-2, row-3)")
     assert "task row-2: field 'documents' is None; expected a list of texts" in said
     assert "\n" not in said
     check_items(judge, [items[0], items[3]])

@@ -306,10 +306,10 @@ def test_a_review_goes_through_a_file_and_the_labels_decide(tmp_path):
     pairs = [preference(i) for i in range(6)]
     score = judge_of(judge(heedful_prompt))
     outcome = anyio.run(lambda: apply_review(review, START, pairs, judge=score))
-    assert [one.kept for one in outcome.log] == [True, False]
+    assert [one.accepted for one in outcome.log] == [True, False]
     assert outcome.rubric.items == (*START.items, USEFUL)
-    assert (outcome.log[0].before, outcome.log[0].after) == (0.5, 1.0)
-    assert "kept: held-out agreement 0.5000 -> 1.0000 on 6 pairs" in outcome.report()
+    assert outcome.log[0].gain == 0.5
+    assert "accepted, accuracy 0.5000 -> 1.0000 on 6 pairs" in outcome.report()
     with pytest.raises(UserError, match="got none"):
         anyio.run(lambda: apply_review(review, START, [], judge=score))
 
@@ -320,8 +320,8 @@ def test_an_outage_keeps_no_item_of_a_review(tmp_path):
     judge = outage(deaf(), 0.15, is_start)
     outcome = anyio.run(lambda: apply_review(review, START, pairs, judge=judge))
     (one,) = outcome.log
-    assert not one.kept
-    assert one.before == one.after
+    assert not one.accepted
+    assert one.gain == 0
     assert one.left_out > 2
     assert f"on {60 - one.left_out} pairs, {one.left_out} pairs without a verdict" in one.reason
     dead = outage(deaf(), 0.5, is_start)
@@ -331,7 +331,7 @@ def test_an_outage_keeps_no_item_of_a_review(tmp_path):
 
 def test_mistakes_in_a_review_are_told_in_one_line(tmp_path):
     file = reviewed(tmp_path, "yes", "maybe", "no")
-    with pytest.raises(UserError, match='proposal 2: accept is "maybe"; expected yes, no'):
+    with pytest.raises(UserError, match="proposal 2: accept: got 'maybe', expected yes, no"):
         read_review(file, START)
     good = file.read_text(encoding="utf-8").replace('"maybe"', '"no"')
     for spoil, line in (

@@ -236,7 +236,7 @@ def test_a_file_that_is_no_zip_and_a_name_that_is_nothing(tmp_path):
     ("text", "problem"),
     [
         ("a: &x [1]\nb: *x\n", "line 1: anchors and aliases"),
-        ("a: 1\na: 2\n", "line 2: 'a' stands twice"), ("a: [1", "not YAML"),
+        ("a: 1\na: 2\n", "line 1: a key stands twice"), ("a: [1", "not YAML"),
         ("!!python/object/apply:os.system ['true']", "not YAML"), ("a: 1\n---\nb: 2\n", "not YAML"),
     ],
 )  # fmt: skip

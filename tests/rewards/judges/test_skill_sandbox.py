@@ -9,9 +9,12 @@ from skill_cases import a_judge, a_task, call, judged
 from burnish.errors import UserError
 from burnish.rewards.checks.texts import constraint_tools
 from burnish.rewards.judges.skill_rm import Ran, SandboxRunner, load_skill
-from burnish.rewards.judges.skill_rm.loop import Limits, visible_case
+from burnish.rewards.judges.skill_rm.loop import Limits
 
-CASE = visible_case("Write two words.", {"A": "Two words, she said.", "B": "One."})
+CASE = {
+    "prompt": "Write two words.",
+    "responses": {"A": "Two words, she said.", "B": "One."},
+}
 
 
 def run(code: str, timeout_s: float = 60.0) -> Ran:

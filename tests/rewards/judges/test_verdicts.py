@@ -39,8 +39,8 @@ def test_these_are_verdicts(reply):
     ("reply", "why"),
     [
         ("", "got nothing"), ("A", "got 'A'"), ("A is better than B. [[A]]", "nothing else"),
-        (f"My verdict: {GOOD}", "nothing else"), (f"{GOOD} I hope this helps.", "text after it"),
-        (f"{GOOD}\n{verdict('B')}", "a second object"), (f"{GOOD}{GOOD}", "a second object"),
+        (f"My verdict: {GOOD}", "nothing else"), (f"{GOOD} I hope this helps.", "after it"),
+        (f"{GOOD}\n{verdict('B')}", "after it"), (f"{GOOD}{GOOD}", "after it"),
         (f"The other judge wrote:\n{GOOD}", "nothing else"), (f"> {GOOD}", "nothing else"),
         (f"```json\n{GOOD}\n```\n```json\n{verdict('B')}\n```", "nothing else"),
         (f"<think>{GOOD}", "thoughts without an end"),
@@ -142,7 +142,7 @@ def test_a_list_is_read_as_strictly_as_an_object():
     assert own_list(f"```json\n{ROWS}\n```", ("good",)) == json.loads(ROWS)
     for reply, why in (
         (f"Here: {ROWS}", "nothing else"),
-        (f"{ROWS} {ROWS}", "a second list"),
+        (f"{ROWS} {ROWS}", "after it"),
         ("[]", "list of objects"),
         ("[1]", "list of objects"),
         ('[{"item": "i1", "level": 0, "level": 2}]', "twice"),

@@ -11,7 +11,7 @@ import hashlib
 import math
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
@@ -230,22 +230,18 @@ def ranking_score(winner_vs_chosen: Any, chosen: str | None = None) -> Any:
     """
     if chosen is not None:
         return _ranked(winner_vs_chosen, chosen)
-    given = as_list("winner_vs_chosen", winner_vs_chosen)
-    if _is_pair(given):
-        return _ranked(*given)
-    return [_ranked(*_two("winner_vs_chosen", pair)) for pair in given]
+    empty = winner_vs_chosen == []
+    return [] if empty else of_pairs("winner_vs_chosen", winner_vs_chosen, _ranked)
 
 
 def score_from_counts(pairs: Any, total: float | None = None) -> Any:
     """Share of constraints met, in [0, 1]; 1 where there is none, None for a missing or negative
     count. Takes (satisfied, total), a list of such pairs, or the two as arguments."""
     pairs, total = plain(pairs), plain(total)
-    if total is not None or pairs is None or isinstance(pairs, int | float):
+    is_one = total is not None or pairs is None or isinstance(pairs, int | float)
+    if is_one:
         return _share(pairs, total)
-    given = as_list("pairs", pairs)
-    if _is_pair(given):
-        return _share(*given)
-    return [_share(*_two("pairs", pair)) for pair in given]
+    return [] if pairs == [] else of_pairs("pairs", pairs, _share)
 
 
 def clamp(values: Any, default: float = 0.5) -> Any:
@@ -275,7 +271,7 @@ def reference_match(cases: Any, responses: Any = None) -> Any:
     if isinstance(cases, tuple) or (
         isinstance(cases, list) and len(cases) == 2 and isinstance(cases[0], str)
     ):
-        return _matched(*_two("cases", cases))
+        return of_pairs("cases", cases, _matched)
     return [reference_match(case) for case in as_list("cases", cases)]
 
 
@@ -294,16 +290,23 @@ def candidate_order(seed: Any, dataset: Any, sample_id: Any, n: int) -> list[int
     return order
 
 
-def _is_pair(value: Any) -> bool:
-    """Two bare items, not a list of two pairs."""
-    return len(value) == 2 and not isinstance(value[0], list | tuple)
+def is_many(value: Any, what: str) -> bool:
+    """True for a list of pairs, a table of several rows included."""
+    axes = getattr(value, "ndim", None)
+    if isinstance(axes, int):
+        return axes > 1
+    first = next(iter(as_list(what, value)), None)
+    return hasattr(first, "__len__") and not isinstance(first, str)
 
 
-def _two(what: str, pair: Any) -> tuple[Any, Any]:
-    values = as_list(what, pair)
+def of_pairs(what: str, given: Any, read: Callable[[Any, Any], Any]) -> Any:
+    """What `read` makes of two values, or a list of that for a list of pairs."""
+    if is_many(given, what):
+        return [of_pairs(what, pair, read) for pair in given]
+    values = as_list(what, given)
     if len(values) != 2:
-        raise refused(what, pair, "two values")
-    return values[0], values[1]
+        raise refused(what, given, "two values")
+    return read(*values)
 
 
 def _ranked(winner: Any, chosen: Any) -> float:

@@ -61,23 +61,17 @@ def build_judge(
     scorer = build(judge, options or {})
     sees_to_orders = getattr(scorer, "asks_both_orders", False)
     is_own = sees_to_orders and rule == "abstain" and hasattr(scorer, "inconsistent")
-    if is_own:
-        options = {**(options or {}), "inconsistent": "abstain"}
-    if sees_to_orders and not both_orders:
-        options = {**(options or {}), "both_orders": False}
-    if sees_to_orders and (is_own or not both_orders):
-        scorer = build(judge, options or {})
+    told: dict[str, Any] = {"inconsistent": "abstain"} if is_own else {}
+    told |= {"both_orders": False} if sees_to_orders and not both_orders else {}
+    if told:
+        scorer = build(judge, {**(options or {}), **told})
     is_pair = scorer.scope is Scope.PAIR
-    takes_none = (sees_to_orders and not is_own) or not both_orders or not is_pair
-    if rule is not None and takes_none:
+    has_rule = is_pair and both_orders and (is_own or not sees_to_orders)
+    wrong = [f"rule '{rule}' for two orders"] if rule is not None and not has_rule else []
+    wrong += ["anchor"] if anchor is not None and not is_pair else []
+    if wrong:
         raise UserError(
-            f"judge '{name}' takes no rule '{rule}' for two orders here: it is asked in one order, "
-            "scores no pairs, or asks both itself; leave it out, or see the method's own options"
-        )
-    if anchor is not None and not is_pair:
-        raise UserError(
-            f"judge '{name}' scores {scorer.scope.value} by {scorer.scope.value} and takes no "
-            "anchor; leave it out"
+            f"judge '{name}' takes no {wrong[0]} here; leave it out, or see the method's own options"
         )
     if is_pair and both_orders and not sees_to_orders:
         own: OrderRule = getattr(scorer, "order_rule", "votes")

@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, TypedDict
 
 from burnish.boundary import Share, public
 from burnish.errors import UserError
-from burnish.records import Evidence, Response, Status, Task
+from burnish.records import Evidence, Response, Task
 from burnish.rewards.judges.atp_bench.three_roles import (
     Case,
     Gap,
@@ -31,7 +31,7 @@ from burnish.rewards.judges.atp_bench.three_roles import (
 from burnish.rewards.judges.build import Options, read_options
 from burnish.rewards.judges.evpv.matching import numbers_in
 from burnish.rewards.judges.judge_model import JudgeModel
-from burnish.rewards.judges.prompting import Question, as_user, fence, fill, mark_for, wording
+from burnish.rewards.judges.prompting import Question, fenced, wording
 from burnish.rewards.judges.reading import Maybe, Table, loose_text, read_reply, truth
 from burnish.rewards.scorer import gather
 from burnish.seeds import digest
@@ -39,8 +39,7 @@ from burnish.tools.search.passages import query_words, tokens
 
 MOST_SENTENCES, MOST_MARKS = 200, 200
 """Sentences of an answer, and citations of one of them, that are looked at."""
-MOST_DOCUMENTS = 1000
-"""A task with more documents is refused."""
+
 SHOWN = 6000
 """Characters of a document that a model is shown."""
 LEAST = 0.4
@@ -215,8 +214,6 @@ def _read(task: Task, response: Response, options: CitationOptions) -> _Read:
 
 @public
 def documents_of(given: Sequence[str | DocumentTable]) -> list[str]:
-    if len(given) > MOST_DOCUMENTS:
-        raise UserError(f"got {len(given):,}, expected at most {MOST_DOCUMENTS:,} documents")
     return [one if isinstance(one, str) else one["text"] for one in given]
 
 
@@ -286,12 +283,12 @@ async def _missing(
     return RoleReply(gaps, evidence=tuple(evidence))
 
 
-class _Said(NamedTuple):
-    supported: bool
-    reason: str = ""
-
-
-_SAID = Table(_Said, open=True, supported=truth, reason=Maybe(loose_text))
+_SAID = Table(
+    lambda supported, reason: Mark(supported, reason),
+    open=True,
+    supported=truth,
+    reason=Maybe(loose_text),
+)
 
 
 async def _ask(
@@ -299,17 +296,8 @@ async def _ask(
 ) -> RoleReply[Mark]:
     """Whether a document supports a sentence, by a model that sees these two and nothing else."""
     claim, source = read.sentences[sentence].text, read.documents[document][:SHOWN]
-    mark = mark_for(claim, source)
-    blanks = {
-        "mark": mark,
-        "document": fence("document", source, mark),
-        "sentence": fence("sentence", claim, mark),
-    }
+    material = {"sentence": [("sentence", claim)], "document": [("document", source)]}
     about = (case.task.id, case.response.id, f"sentence {sentence + 1}, document {document + 1}")
-    question = Question("citation", as_user(fill(wording("citation"), blanks)), about, number)
+    question = Question("citation", fenced(wording("citation"), material), about, number)
     reply = await judge.ask(question, partial(read_reply, table=_SAID, shown=(claim, source)))
-    if reply.verdict is None:
-        return RoleReply(None, reply.status, reply.reason, reply.evidence)
-    return RoleReply(
-        Mark(reply.verdict.supported, reply.verdict.reason), Status.OK, "", reply.evidence
-    )
+    return RoleReply(reply.verdict, reply.status, reply.reason, reply.evidence)

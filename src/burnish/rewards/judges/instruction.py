@@ -134,8 +134,6 @@ class Edit(Struct, frozen=True, omit_defaults=True):
                     f"{piece[:60]!r} stands {count} times in the instruction, not once"
                 )
             changed = changed.replace(piece, "" if place else self.new)
-        if changed == instruction:
-            raise ValueError("it changes nothing")
         return changed
 
 
@@ -322,13 +320,11 @@ class _Trial:
 
 def check_apart(search: Sequence[Any], decide: Sequence[Any]) -> None:
     """Refuse records without ids of their own, and ones that are searched on and decided on."""
-    searched, decided = [one.id for one in search], [one.id for one in decide]
-    shared = sorted(set(searched) & set(decided))
-    different = len(set(searched)), len(set(decided))
-    if shared or 0 in different or different != (len(searched), len(decided)):
+    ids = [one.id for one in (*search, *decide)]
+    if not search or not decide or len(set(ids)) < len(ids):
+        twice = next((one for one in ids if ids.count(one) > 1), "none")
         raise UserError(
-            f"got {len(searched)} records to be searched on with {different[0]} different ids, and "
-            f"{len(decided)} to be decided on with {different[1]}, {len(shared)} of them in both"
-            f"{f' ({shared[0]})' if shared else ''}; expected some of each, every one with an id of its "
-            "own and in one of the two, or edits are judged on what they were made for."
+            f"got {len(search)} records to be searched on and {len(decide)} to be decided on, with an "
+            f"id that stands twice: {twice}; expected some of each, every one with an id of its own and "
+            "in one of the two, or edits are judged on what they were made for."
         )

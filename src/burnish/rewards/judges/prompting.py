@@ -69,6 +69,23 @@ def fence(label: str, text: str, mark: str) -> str:
     return f"=== {label} {mark} ===\n{text}\n=== end of {label} {mark} ==="
 
 
+Block = tuple[str, str]
+"""A name and material that stands between marked lines."""
+
+
+def fenced(
+    template: str,
+    material: Mapping[str, Sequence[Block]],
+    media: Sequence[MediaPart] = (),
+    **blanks: str,
+) -> tuple[Message, ...]:
+    """A template filled with blocks of material, fenced by one mark that is made of all of them."""
+    mark = mark_for(*(text for blocks in material.values() for _, text in blocks))
+    for name, blocks in material.items():
+        blanks[name] = "\n\n".join(fence(title, text or "(none)", mark) for title, text in blocks)
+    return as_user(fill(template, {**blanks, "mark": mark}), media, mark)
+
+
 def request_of(task: Task) -> str:
     """What the responses were written for, as a judge may see it: the conversation, no fields."""
     turns = task.for_judge().messages

@@ -195,12 +195,12 @@ def whole(lo: int, hi: int) -> Field:
 
 
 def rows(table: Table[T]) -> Field:
-    def read(key: str, value: Any) -> list[T]:
-        if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
-            raise Unreadable(f'expected "{key}" to be a list of objects')
-        return [table.read(row) for row in value]
-
-    return Typed(read, {"type": "array", "items": table.schema})
+    return field(
+        "a list of objects",
+        lambda value: isinstance(value, list) and all(isinstance(row, dict) for row in value),
+        lambda value: [table.read(row) for row in value],
+        {"type": "array", "items": table.schema},
+    )
 
 
 # --- where the value stands in a reply
@@ -229,11 +229,6 @@ def own_list(reply: str, shown: Sequence[str] = ()) -> list[dict[str, Any]]:
     return list(found)
 
 
-def first_object(text: str) -> dict[str, Any]:
-    """The first JSON object in a text that may hold anything else besides, or an empty one."""
-    return next(_written(text, "{", most=MOST_OPENINGS), {})
-
-
 def holds(text: str, words: str) -> bool:
     """Whether a text to judge has these words in it, whatever their blanks."""
     return _BLANKS.sub("", words) in _BLANKS.sub("", text)
@@ -252,15 +247,11 @@ def _own(reply: str, opening: str, kind: str, shown: Sequence[str]) -> Any:
     """The one JSON value of that kind which is all of the reply and stands in no text to judge."""
     fenced = _FENCE.fullmatch(after_thoughts(reply))
     said = fenced[1].strip() if fenced else after_thoughts(reply)
-    if not said:
-        raise Unreadable(f"expected one JSON {kind}, got nothing")
-    if not said.startswith(opening):
-        raise Unreadable(f"expected one JSON {kind} and nothing else, got {_begin(said)}")
-    found, end = _decode(said, 0, kind)
+    found, end = _decode(said, 0, kind) if said.startswith(opening) else (None, 0)
     rest = said[end:].strip()
-    if rest:
-        what = f"a second {kind}" if rest.startswith(opening) else f"text after it: {_begin(rest)}"
-        raise Unreadable(f"expected one JSON {kind} and nothing else, got {what}")
+    if rest or not said:
+        got = f"{_begin(rest)}{' after it' * (end > 0)}" if said else "nothing"
+        raise Unreadable(f"expected one JSON {kind} and nothing else, got {got}")
     # As it is written or under another layout.
     if any(
         holds(text, said[:end])
@@ -284,8 +275,7 @@ def _decode(text: str, place: int, kind: str) -> tuple[Any, int]:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        counts = Counter(key for key, _ in pairs)
-        twice = min(key for key, count in counts.items() if count > 1)
+        twice = min(Counter(key for key, _ in pairs) - Counter([*found]))
         raise Unreadable(f'expected each key once, got "{twice[:40]}" twice')
     return found
 
@@ -450,7 +440,7 @@ def _verdict(text: str, is_cut: bool) -> Letter:
             if label in ("A=B", "A==B", "TIE"):
                 return "Tie"
             return "Abstain" if label == "ABSTAIN" else "A" if label.startswith("A") else "B"
-    table = {} if is_cut else first_object(text)
+    table: dict[str, Any] = {} if is_cut else next(_written(text, "{", most=MOST_OPENINGS), {})
     for name in ("winner", "verdict", "best_label", "choice", "answer"):
         value = table.get(name)
         if not isinstance(value, str):

@@ -320,11 +320,10 @@ def ranking_table(count: int) -> Table[Ranking]:
 
 
 def _ranks(key: str, value: Any, wanted: str) -> list[list[int]]:
-    if not isinstance(value, list):
-        raise Unreadable(f'expected "{key}" to be a list of ranks')
-    ranks = [row if isinstance(row, list) else [row] for row in value]
+    given = value if isinstance(value, list) else [value]
+    ranks = [row if isinstance(row, list) else [row] for row in given]
     letters = [letter for rank in ranks for letter in rank]
-    if not all(isinstance(one, str) for one in letters) or sorted(letters) != list(wanted):
+    if sorted(map(str, letters)) != list(wanted):
         raise Unreadable(
             f"expected each of the letters {', '.join(wanted)} once in the ranking, "
             f"got {letters!r:.80}"

@@ -1,6 +1,5 @@
 """ATP-Bench's public functions: worked numbers, section 6 of its plan, and texts made to break them."""
 
-import json
 import math
 import random
 
@@ -85,24 +84,25 @@ JSON = st.recursive(
 )
 
 
-@pytest.mark.parametrize("syntax", SYNTAXES)
+ONE_CALL = {
+    "tags": '<tool name="edit">{"image_id": 1, "instruction": "mark (left)"}</tool>',
+    "json": '{"name": "edit", "arguments": {"image_id": 1, "instruction": "mark (left)"}}',
+    "markdown": "![](tool://edit?image_id=1&instruction=mark%20%28left%29)",
+}
+
+
 @given(
     args=st.dictionaries(st.text(max_size=8), JSON, max_size=4), tool=st.sampled_from(list(TOOLS))
 )
-def test_what_is_rendered_is_read_back(syntax, args, tool):
-    if any(0xD800 <= ord(letter) < 0xE000 for letter in json.dumps(args, ensure_ascii=False)):
-        return  # half a character has no address
-    text = f"Before. {render_call(tool, args, syntax=syntax)} Behind."
-    (found,) = locate_calls(text, TOOLS, syntax=syntax)
+def test_what_is_rendered_is_read_back(args, tool):
+    (found,) = locate_calls(f"Before. {render_call(tool, args)} Behind.", TOOLS)
     assert (found.call.tool, found.call.args, found.call.valid) == (tool, args, True)
-    again = render_call(found.call.tool, found.call.args, syntax=syntax)
-    assert text[found.start : found.end] == again
 
 
 @pytest.mark.parametrize("syntax", SYNTAXES)
 @given(noise=st.binary(max_size=200), at=st.integers(0, 60))
 def test_the_parser_takes_any_bytes(syntax, noise, at):
-    whole = render_call("search", {"query": "a"}, syntax=syntax)
+    whole = ONE_CALL[syntax]
     text = whole[:at] + noise.decode("latin-1") + whole[at:]
     for located in check_calls(text, syntax=syntax):
         assert located.call.valid == (located.call.reason == "")
@@ -132,9 +132,7 @@ def test_a_hundred_thousand_calls_are_read_and_all_but_the_first_are_repetitions
 
 
 def test_other_syntaxes_give_the_same_result():
-    args = {"image_id": 1, "instruction": "mark the screw (left)"}
-    texts = {s: render_call("edit", args, syntax=s) for s in SYNTAXES}
-    assert len({str(parse_calls(text, TOOLS, syntax=s)) for s, text in texts.items()}) == 1
+    assert len({str(parse_calls(text, TOOLS, syntax=s)) for s, text in ONE_CALL.items()}) == 1
     as_text = '{"name": "search", "arguments": "{\\"query\\": \\"a\\"}"}'
     assert parse_calls(as_text, TOOLS, syntax="json")[0].args == {"query": "a"}
     assert (

@@ -139,16 +139,13 @@ def test_rare_words_decide():
     assert alike.share > found[1].share
 
 
-def test_every_document_can_be_cited_and_too_many_are_refused():
+def test_every_document_can_be_cited():
     documents = [f"Topic{n} costs {n} pounds." for n in range(1, 251)]
     task = Task("t", TASK.messages, {"documents": documents})
     (reward,) = anyio.run(
         citation_scorer().score, task, [Response("r", "Topic230 costs 230 pounds. [230]")]
     )
     assert reward.value == 1.0
-    many = Task("t", TASK.messages, {"documents": ["x"] * 1001})
-    with pytest.raises(UserError, match="got 1,001, expected at most 1,000 documents"):
-        citation_scorer().check_task(many)
 
 
 def test_a_sentence_without_words_to_compare_is_unjudged_and_many_marks_are_wrong():

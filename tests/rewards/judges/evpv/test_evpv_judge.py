@@ -150,8 +150,6 @@ def test_an_audit_that_cannot_be_read_leaves_the_gate_open_and_is_counted():
     assert scorer.counts["unchecked"] == 2
     _, (known,) = judged(wrong, script=Script(audit="r = 0"), matcher="audit")
     assert [part.value for part in known.parts] == [0, 1, 1]
-    _, (zero,) = judged(free, script=Script(audit="?"), matcher="audit", unchecked="zero")
-    assert [part.value for part in zero.parts] == [0, 0, 1]  # the reference's rule
 
 
 def contradictions(*rows):
@@ -182,7 +180,7 @@ def listing(count, last):
     return Response("r", json.dumps({"steps": steps}))
 
 
-def test_every_claim_is_audited_or_unknown():
+def test_every_claim_is_audited():
     def audit(text):
         claims = [line for line in text.split("=== claims")[1].splitlines() if ". " in line]
         wrong = [int(line.split(".")[0]) for line in claims if "purple" in line]
@@ -192,11 +190,9 @@ def test_every_claim_is_audited_or_unknown():
     _, (reward,) = judged(listing(40, "all purple"), script=script, matcher="audit")
     assert [part.value for part in reward.parts] == [0.5, 0.5]
     assert sum("list direct" in text for text in script.seen) == 2
-    script = Script(audit=audit)
-    _, (reward,) = judged(listing(320, "all purple"), script=script, matcher="audit")
-    assert [part.value for part in reward.parts] == [1, 0.5]  # the last is unknown
-    assert sum("list direct" in text for text in script.seen) == 8
-    assert "1 premises were not shown" in reward.reason
+    _, (reward,) = judged(listing(320, "all purple"), script=Script(), matcher="audit")
+    assert (reward.value, reward.status) == (None, Status.ABSTAIN)
+    assert "at most 320 premises" in reward.reason
     _, (reward,) = judged(listing(40, "AB = 99"), script=Script(), matcher="audit")
     assert [part.value for part in reward.parts] == [1, 0]
 
@@ -240,21 +236,6 @@ def test_vectors_and_a_model_as_extractor():
     _, (reward,) = judged(solution(first="AB = 12"), script=Script(facts="?"), extractor="llm")
     assert [part.value for part in reward.parts] == [1, 1, 1]
     assert "gate open: the evidence could not be read" in reward.reason
-
-
-def test_tool_results_are_evidence():
-    turns = [
-        {"role": "assistant", "content": "search"},
-        {"role": "tool", "content": "The tower has 12 floors."},
-        {"role": "assistant", "content": "x"},
-    ]
-    text = "It is tall. [premise: floors of the tower: 12]"
-    response = Response("r", text, info={"messages": turns})
-    task = Task("t", QUESTION)
-    _, (reward,) = judged(response, task=task, tool_results=True)
-    assert reward.parts[0].verdicts[0].value in (0.5, 1.0)
-    with pytest.raises(UserError, match="no field 'evidence'"):
-        judged(response, task=task)
 
 
 def test_any_scorer_of_steps_can_be_the_verifier():

@@ -62,11 +62,11 @@ def test_a_pitfall_needs_a_second_look_and_the_lower_level_counts():
     assert len(agreed.evidence) == 3
 
 
-def test_another_judge_can_confirm_and_is_asked_about_pitfalls_alone():
-    second, lm = judge([mark("x1", 1, "vinegar")])
-    reward = score(RubricScorer(judge(BAD)[0], confirm=second))
+def test_the_second_look_is_about_pitfalls_alone():
+    model, lm = judge(BAD, [mark("x1", 1, "vinegar")])
+    reward = score(RubricScorer(model))
     assert reward.value == pytest.approx((4.5 - 1) / 6)
-    shown = lm.calls[0].prompt[0].content
+    shown = lm.calls[1].prompt[0].content
     assert "item x1" in shown
     assert "item e1" not in shown
 

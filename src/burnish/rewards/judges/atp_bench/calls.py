@@ -16,7 +16,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
-from urllib.parse import parse_qsl, quote, unquote
+from urllib.parse import parse_qsl, unquote
 
 from msgspec import Meta
 
@@ -186,23 +186,18 @@ def check_calls(
 
 
 @public
-def render_call(tool: str, args: Mapping[str, object], *, syntax: Syntax = "tags") -> str:
+def render_call(
+    tool: Annotated[str, Meta(pattern=r'^[^"<>]*$')], args: Mapping[str, object]
+) -> str:
     """A call as text that `parse_calls` reads back to the same tool and arguments.
 
-    >>> render_call("reference", {"image_id": 2}, syntax="markdown")
-    '![](tool://reference?image_id=2)'
+    >>> render_call("reference", {"image_id": 2})
+    '<tool name="reference">{"image_id": 2}</tool>'
     """
     try:
         written = json.dumps(dict(args), allow_nan=False)
     except (TypeError, ValueError, RecursionError):
         raise refused("args", args, "values that JSON can hold") from None
-    if syntax == "json":
-        return json.dumps({"name": tool, "arguments": json.loads(written)})
-    if syntax == "markdown":
-        shown = "&".join(f"{quote(k, safe='')}={quote(_word(v), safe='')}" for k, v in args.items())
-        return f"![](tool://{quote(tool, safe='')}{'?' if shown else ''}{shown})"
-    if _OPEN.fullmatch(f'<tool name="{tool}">') is None:
-        raise refused("tool", tool, "a name without quotes and angle brackets")
     # JSON may write a slash with a backslash before it; so no text of an argument ends the call.
     closed = written.replace("</", "<\\/")
     return f'<tool name="{tool}">{closed}{_CLOSE}'
@@ -298,12 +293,6 @@ def _value(text: str) -> Any:
         return text
 
 
-def _word(value: Any) -> str:
-    """A value so that `_value` reads it back."""
-    is_plain = isinstance(value, str) and _value(value) == value and value.strip()[:1] != '"'
-    return value if is_plain else json.dumps(value)
-
-
 def _call(tool: str, args: dict[str, Any] | None, reason: str, known: Collection[str]) -> Call:
     try:
         tool, args = whole_texts(tool), whole_texts(args)
@@ -386,9 +375,7 @@ class Executed(NamedTuple):
 
 
 @public
-def execute_call(
-    call: Call, images: Sequence[object] = (), sandbox: Sandbox | None = None
-) -> Executed:
+def execute_call(call: Call, images: Sequence[object] = ()) -> Executed:
     """Carry out a call where that is cheap; a failure has a reason and never raises.
 
     An image of the context is its caption, or a `Path`, which must be a file.
@@ -403,25 +390,24 @@ def execute_call(
         is_there = not isinstance(image, Path) or image.is_file()
         return Executed(is_there, "the image is there" if is_there else OUT_OF_RANGE)
     if call.tool == "code":
-        return draw_chart(call.args["code"], sandbox)
+        return draw_chart(call.args["code"])
     return Executed(None, f"{call.tool} is not carried out here")
 
 
-def draw_chart(code: Any, sandbox: Sandbox | None = None) -> Executed:
+def draw_chart(code: Any) -> Executed:
     """Run a program that draws; its first PNG or JPEG file comes back.
 
     What a program prints proves nothing, so the image itself is asked for and read.
     """
     if not isinstance(code, str) or not code.strip():
         return Executed(False, "the code is no text")
-    place = sandbox or Sandbox(SandboxLimits(cpu_s=5, wall_s=10, output_kb=1024))
+    limits = SandboxLimits(cpu_s=5, wall_s=10, output_kb=1024)
     try:
-        ran = place.run(_DRIVER, files={"chart.py": code})
+        ran = Sandbox(limits).run(_DRIVER, files={"chart.py": code})
     except SandboxError as error:
         return Executed(None, f"the sandbox failed: {error}")
     if ran.status.value != "ok":
-        said = ran.stderr.strip().splitlines()[-1:] or [""]
-        return Executed(False, f"{ran.status.value}: {said[0][:200]}")
+        return Executed(False, f"{ran.status.value}: {ran.stderr.strip()[-200:]}")
     _, mark, written = ran.stdout.rpartition(f"\n{_LINE}")
     try:
         image = base64.b64decode(written.strip(), validate=True)

@@ -227,10 +227,6 @@ class Reports(NamedTuple):
 Present = Callable[[Case, int], Awaitable[RoleReply[Mapping[int, Mark]]]]
 """From an answer and the number of the pass to marks by the item's place."""
 Missing = Callable[[Case, int], Awaitable[RoleReply[Sequence[Gap]]]]
-Overall = Callable[[Case, Reports], Awaitable[RoleReply[float]]]
-"""To a value from 0 to 1."""
-Covers = Callable[[Case, Gap, int], bool]
-"""Whether a correct item already serves what a gap asks for."""
 
 
 class PlanItem(Struct, frozen=True):
@@ -279,8 +275,10 @@ class ThreeRoles:
     parse: Callable[[Task, Response], Sequence[Item]]
     present: Present
     missing: Missing
-    overall: Overall | None = None
-    covers: Covers | None = None
+    overall: Callable[[Case, Reports], Awaitable[RoleReply[float]]] | None = None
+    """To a value from 0 to 1."""
+    covers: Callable[[Case, Gap, int], bool] | None = None
+    """Whether a correct item already serves what a gap asks for."""
     value: Value = "f1"
     passes: Passes = 1
     combine: Combine = "union"
@@ -369,8 +367,8 @@ class ThreeRoles:
             "recall": found.recall,
             "validity": len(case.valid) / count if count else None,
             "missed": found.m,
-            **({} if whole is None else {"quality": quality}),
         }
+        figures |= {} if whole is None else {"quality": quality}
         final = final_score.plain(quality, found.f1, self.w_quality)
         pairs = list(zip(case.items, reports.marks, strict=True))
         gaps = [Gap(*map(_cut, astuple(gap))) for gap in reports.gaps or ()]
@@ -390,28 +388,26 @@ class ThreeRoles:
         evidence += (Evidence(PLAN, msgspec.json.encode(plan).decode()),)
         value = {**figures, "final": None if final is None else final / 100}[self.value]
         told = _told(found, plan)
-        undefined = partial(
-            Reward.failed, status=Status.ABSTAIN, reason="not defined or not known here"
-        )
-        parts = (
-            undefined(name, weight=0.0) if one is None else Reward(name, float(one), weight=0.0)
+        nothing = "not defined or not known here"
+        parts = tuple(
+            Reward.failed(name, Status.ABSTAIN, nothing, weight=0.0)
+            if one is None
+            else Reward(name, float(one), weight=0.0)
             for name, one in figures.items()
         )
         verdicts = _verdicts(case, reports)
-        more: dict[str, Any] = {"evidence": evidence, "verdicts": verdicts, "parts": tuple(parts)}
-        failed = next((one for one in heard if one.value is None), None)
-        if value is None and failed is None and not found.unjudged:
-            value = self.otherwise
-        if value is not None:
-            return Reward(self.name, float(value), reason=told, **more)
+        more: dict[str, Any] = {"evidence": evidence, "verdicts": verdicts, "parts": parts}
         # A role failed, or there is nothing that the figure could be of.
-        if failed is not None:
-            return Reward.failed(self.name, failed.status, f"{failed.reason}; {told}", **more)
-        if found.unjudged:
-            reason = f"{found.unjudged} items without a verdict; {told}"
-            return Reward.failed(self.name, Status.PARSE_ERROR, reason, **more)
-        reason = f"{self.value} is not defined here; {told}"
-        return Reward.failed(self.name, Status.ABSTAIN, reason, **more)
+        status, why = Status.ABSTAIN, f"{self.value} is not defined here"
+        if (failed := next((one for one in heard if one.value is None), None)) is not None:
+            status, why = failed.status, failed.reason
+        elif found.unjudged:
+            status, why = Status.PARSE_ERROR, f"{found.unjudged} items without a verdict"
+        elif value is None:
+            value = self.otherwise
+        if value is None:
+            return Reward.failed(self.name, status, f"{why}; {told}", **more)
+        return Reward(self.name, float(value), reason=told, **more)
 
 
 def plan_of(reward: Reward) -> Plan | None:

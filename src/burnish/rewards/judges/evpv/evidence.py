@@ -36,9 +36,8 @@ from burnish.rewards.judges.prompting import (
     Question,
     Unreadable,
     as_user,
-    fence,
+    fenced,
     fill,
-    mark_for,
     wording,
 )
 from burnish.rewards.judges.reading import anything, free_table, read_reply
@@ -192,10 +191,9 @@ async def from_model(
     if "image" in piece or "sha256" in piece:
         return await from_vision(piece, judge=judge, about=about)
     text = str(piece.get("text") or {key: piece[key] for key in piece if key != "type"})[:SHOWN]
-    mark = mark_for(text)
-    blanks = {"evidence": fence("evidence", text, mark), "mark": mark, "most": str(LISTED)}
-    asked = fill(wording("extract", PROMPTS), blanks)
-    return await ask_facts(judge, as_user(asked), about, (text,))
+    material = {"evidence": [("evidence", text)]}
+    asked = fenced(wording("extract", PROMPTS), material, most=str(LISTED))
+    return await ask_facts(judge, asked, about, (text,))
 
 
 async def from_vision(
@@ -243,8 +241,8 @@ async def ask_facts(
 _ROW = re.compile(r"^\s*\|(.*)(?<!\\)\|\s*$")
 _BAR = re.compile(r"(?<!\\)\|")
 _RULE = re.compile(r"[\s:|-]*")
-MOST_CELLS, MOST_SPAN = 1_000_000, 1000
-"""Cells of a page with their spans; columns or rows that one cell may span."""
+MOST_SPAN = 1000
+"""Columns or rows that one cell may span."""
 MOST_LETTERS = 4 * LONGEST
 """Characters of a cell of a page, blanks between them included."""
 UNREADABLE = object()
@@ -443,7 +441,6 @@ def _spread(rows: Sequence[Sequence[_Cell]]) -> list[list[_Cell]]:
     """Rows with each cell in every place that it spans."""
     found: list[list[_Cell]] = []
     above: dict[int, tuple[int, _Cell]] = {}
-    cells = 0
     for row in rows:
         line: list[_Cell] = []
         below: dict[int, tuple[int, _Cell]] = {}
@@ -461,9 +458,6 @@ def _spread(rows: Sequence[Sequence[_Cell]]) -> list[list[_Cell]]:
             line += [cell] * columns
             if height > 1:
                 below |= dict.fromkeys(range(place, place + columns), (height - 1, cell))
-        cells += len(line)
-        if cells > MOST_CELLS:
-            raise ValueError(f"more than {MOST_CELLS:,} cells with their spans")
         found.append(line)
         above = below
     return found

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
@@ -44,6 +45,7 @@ from burnish.rewards.judges.evpv.metrics import FACTS_READ, STEP
 from burnish.rewards.judges.evpv.scores import (
     Aggregate,
     Solution,
+    SolutionStep,
     aggregate_steps,
     build_checklist,
     gate,
@@ -58,10 +60,7 @@ from burnish.rewards.judges.prompting import (
     JudgeReply,
     Question,
     Unreadable,
-    as_user,
-    fence,
-    fill,
-    mark_for,
+    fenced,
     request_of,
     wording,
 )
@@ -82,8 +81,8 @@ from burnish.seeds import digest
 CONCURRENT = 32
 KEPT = 2000
 """Characters of a step that are stored as evidence."""
-MOST_STEPS = 64
-"""A longer solution has no value."""
+MOST_STEPS, MOST_CLAIMS = 64, 320
+"""A longer solution, and one with more premises, has no value."""
 UNREADABLE = "the evidence could not be read"
 EMPTY = "the evidence holds no fact"
 
@@ -97,8 +96,7 @@ class EvpvOptions(Options, frozen=True):
     question: str = "question"
     """Task field with the question where the prompt holds the evidence too; the prompt otherwise. What
     stands in it is no premise."""
-    tool_results: bool = False
-    """What tools said in the response's own conversation is evidence, too."""
+
     extractor: Literal["auto", "text", "table", "facts", "llm", "ocr", "vision"] = "auto"
     """auto: by the type of each piece. llm: the model lists the facts, also of a picture. Or another
     one: text, table, facts, ocr, vision."""
@@ -116,9 +114,7 @@ class EvpvOptions(Options, frozen=True):
     min_premises: Count = 0
     """Premises that a solution must declare; with fewer, its steps without one are gated by the share
     that is there, so that a bare answer earns nothing for its steps."""
-    unchecked: Literal["open", "zero"] = "open"
-    """A premise that could not be checked (an unreadable audit) is not gated, or has reliability 0 as
-    in the reference."""
+
     verifier: Literal["judge", "none"] = "judge"
     """judge: the model says 1 or -1 of each step. none: every step is +1, so the gate alone decides."""
     verdicts: Literal["strict", "reference"] = "strict"
@@ -219,8 +215,7 @@ class EvpvJudge:
         """None where nothing asks it."""
         is_verifier = steps is None and chosen.verifier != "none"
         self.shows_media = is_verifier or chosen.pictures == "vision"
-        has_other = chosen.tool_results or chosen.pictures != "ignore"
-        self.needs = frozenset() if has_other else frozenset({chosen.evidence})
+        self.needs = frozenset({chosen.evidence} if chosen.pictures == "ignore" else ())
         self._encoder = encoder
         self.counts: Counter[str] = Counter()
         """What has been seen: responses, claims by outcome, undeclared, unchecked."""
@@ -238,9 +233,13 @@ class EvpvJudge:
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
         """One reward for each response; the evidence of a task is read once."""
-        shared = None if self.options.tool_results else await self._extract(task, ())
+        facts = await self._extract(task)
+        index = FactIndex(facts.facts, relative=self.options.relative)
+        # What a shared extraction cost is told once.
+        free = [msgspec.structs.replace(one, cost_usd=0.0) for one in facts.evidence]
+        later = replace(facts, evidence=tuple(free))
         calls = [
-            partial(self._one, task, response, shared, is_first=place == 0)
+            partial(self._one, task, response, later if place else facts, index)
             for place, response in enumerate(responses)
         ]
         return await gather(calls, limit=CONCURRENT)
@@ -249,11 +248,11 @@ class EvpvJudge:
         given = task.fields.get(self.options.question)
         return given if isinstance(given, str) and given.strip() else request_of(task)
 
-    async def _extract(self, task: Task, said: Sequence[str]) -> tuple[Extraction, FactIndex]:
+    async def _extract(self, task: Task) -> Extraction:
         field = self.options.evidence
         given = task.fields.get(field)
         seen = [] if self.options.pictures == "ignore" else pictures_in(task.messages)
-        if given is None and not seen and not self.options.tool_results:
+        if given is None and not seen:
             raise UserError(
                 f"task {task.id}: there is no field '{field}'; expected the evidence that premises "
                 "are checked against: a text, a table, a picture, recorded facts, or a list of them; "
@@ -261,30 +260,21 @@ class EvpvJudge:
             )
         pieces = [] if given is None else pieces_of(given, f"task {task.id}, field '{field}'")
         pieces += [{**one, "type": self.options.pictures} for one in seen]
-        pieces += [{"type": "text", "text": text} for text in said]
-        found = await extract_all(
+        return await extract_all(
             pieces, extractor=self.options.extractor, judge=self.judge, about=(task.id,)
         )
-        return found, FactIndex(found.facts, relative=self.options.relative)
 
     async def _one(
-        self,
-        task: Task,
-        response: Response,
-        shared: tuple[Extraction, FactIndex] | None,
-        *,
-        is_first: bool,
+        self, task: Task, response: Response, facts: Extraction, index: FactIndex
     ) -> Reward:
         options = self.options
         solution = read_solution(response.text, options.split, options.headings)
-        count = len(solution.steps)
-        if not 0 < count <= MOST_STEPS:
-            why = f"the answer has {count} steps; expected 1 to {MOST_STEPS}"
-            return Reward.failed(self.name, Status.ABSTAIN, why)
-        if shared is None:
-            said = [turn.text for turn in response.messages if turn.role == "tool"]
-            shared, is_first = await self._extract(task, said), True
-        facts, index = shared
+        count, claims = len(solution.steps), sum(len(one.premises) for one in solution.steps)
+        if not 0 < count <= MOST_STEPS or claims > MOST_CLAIMS:
+            why = f"the answer has {count} steps and {claims} premises; expected 1 to {MOST_STEPS} steps"
+            return Reward.failed(
+                self.name, Status.ABSTAIN, f"{why}, at most {MOST_CLAIMS} premises"
+            )
         about = (task.id, response.id)
         premises = await self._premises(self._question(task), solution, facts, index, about)
         scored = await self._raw(task, response, solution, about)
@@ -292,11 +282,7 @@ class EvpvJudge:
         self.counts["undeclared"] += len(premises.undeclared)
         self.counts["gate open"] += bool(premises.problem)
         self.counts.update(one.word for one in premises.matched.values())
-        # What a shared extraction cost is told once.
-        replies = facts.evidence
-        if not is_first:
-            replies = tuple(msgspec.structs.replace(one, cost_usd=0.0) for one in replies)
-        return self._reward(solution, premises, scored, facts, replies)
+        return self._reward(solution, premises, scored, facts)
 
     async def _premises(
         self,
@@ -346,15 +332,12 @@ class EvpvJudge:
         """The reliability of each step that rests on a premise, declared or not."""
         options = self.options
         supports = {claim: support_of(one, options.unknown) for claim, one in matched.items()}
-        if options.matcher == "audit" and level is not None:
+        if level is not None:
             for claim, one in matched.items():
                 is_ours = one.by != "audit" and one.outcome is Outcome.CONTRADICTED
-                if one.note == UNSHOWN:
-                    supports[claim] = min(options.unknown, level)
-                elif one.outcome is not None and not is_ours:
+                if one.outcome is not None and not is_ours:
                     supports[claim] = level
-        if options.unchecked == "zero":
-            supports = {claim: one or 0.0 for claim, one in supports.items()}
+
         whole = None
         if options.scope != "step":
             every = [*supports.values(), *[options.unknown] * len(hidden)]
@@ -381,11 +364,10 @@ class EvpvJudge:
                 told = found.reason or f"{len(found.parts)} scores for {len(solution.steps)} steps"
                 status = found.status if found.value is None else Status.PARSE_ERROR
                 return [JudgeReply(None, status, told)] * len(solution.steps)
+            scores = (2 * p.value - 1 if p.value is not None else None for p in found.parts)
             return [
-                JudgeReply(None, part.status)
-                if part.value is None
-                else JudgeReply(max(-1.0, min(1.0, 2 * part.value - 1)), part.status)
-                for part in found.parts
+                JudgeReply(None if one is None else max(-1.0, min(1.0, one)), part.status)
+                for one, part in zip(scores, found.parts, strict=True)
             ]
         if self.options.verifier == "none":
             return [JudgeReply(1.0)] * len(solution.steps)
@@ -408,13 +390,16 @@ class EvpvJudge:
         premises: Premises,
         scored: Sequence[JudgeReply[float]],
         facts: Extraction,
-        replies: tuple[Evidence, ...],
     ) -> Reward:
         options = self.options
         places = list(premises.by_step)
         scores = gate([one.verdict for one in scored], places, list(premises.by_step.values()))
+        judged = {
+            claim: Verdict(one.claim, support_of(one, options.unknown), reason=_why(one))
+            for claim, one in premises.matched.items()
+        }
         parts = tuple(
-            self._part(place, solution, premises, one, score)
+            self._part(place, solution.steps[place], premises, judged, one, score)
             for place, (one, score) in enumerate(zip(scored, scores, strict=True))
         )
         outcomes = Counter(one.word for one in premises.matched.values())
@@ -429,41 +414,35 @@ class EvpvJudge:
         summary = f"{len(facts.facts)}{FACTS_READ}"
         summary += f", {facts.unreadable} more could not be read" if facts.unreadable else ""
         seen = Evidence(self.name, summary, error=premises.problem or None)
-        evidence = (seen, *replies, *premises.replies)
-        verdicts = tuple(
-            Verdict(one.claim, support_of(one, options.unknown), reason=_why(one))
-            for one in premises.matched.values()
-        )
+        evidence = (seen, *facts.evidence, *premises.replies)
         missing = [n for n, one in enumerate(scored, start=1) if one.verdict is None]
-        more: dict[str, Any] = {"parts": parts, "evidence": evidence, "verdicts": verdicts}
+        more: dict[str, Any] = {"parts": parts, "evidence": evidence}
+        more["verdicts"] = tuple(judged.values())
         if missing:
             first = scored[missing[0] - 1]
-            status = first.status if first.status is not Status.OK else Status.PARSE_ERROR
             why = f"step {missing[0]} has no verdict: {first.reason}; {'; '.join(told)}"
-            return Reward.failed(self.name, status, why, **more)
+            return Reward.failed(self.name, first.status, why, **more)
         value = aggregate_steps(scores, options.aggregate, soft=options.soft)
         return Reward(self.name, value, reason="; ".join(told), **more)
 
     def _part(
         self,
         place: int,
-        solution: Solution,
+        step: SolutionStep,
         premises: Premises,
+        judged: Mapping[str, Verdict],
         scored: JudgeReply[float],
         score: float | None,
     ) -> Reward:
-        step, name = solution.steps[place], f"step {place + 1}"
+        name = f"step {place + 1}"
         evidence = (Evidence(STEP, step.text[:KEPT]), *scored.evidence)
-        unknown = self.options.unknown
-        matched = [premises.matched[claim] for claim in step.premises]
-        verdicts = [Verdict(m.claim, support_of(m, unknown), reason=_why(m)) for m in matched]
+        verdicts = [judged[claim] for claim in step.premises]
         if place in premises.undeclared:
             why = "undeclared: " + premises.undeclared[place]
-            verdicts.append(Verdict("(undeclared premise)", unknown, reason=why))
+            verdicts.append(Verdict("(undeclared premise)", self.options.unknown, reason=why))
         more: dict[str, Any] = {"evidence": evidence, "verdicts": tuple(verdicts)}
         if score is None or scored.verdict is None:
-            status = scored.status if scored.status is not Status.OK else Status.PARSE_ERROR
-            return Reward.failed(name, status, scored.reason or "no verdict", **more)
+            return Reward.failed(name, scored.status, scored.reason or "no verdict", **more)
         rely = premises.by_step.get(place)
         told = f"verifier {scored.verdict:+.3g}"
         if place in premises.by_step:
@@ -472,10 +451,9 @@ class EvpvJudge:
 
 
 def _why(matched: Matched) -> str:
-    fact = f": {matched.fact}" if matched.fact else ""
-    where = f" ({matched.source})" if matched.source else ""
-    by = f" by {matched.by}" if matched.by != "canonical" else ""
-    note = f"; {matched.note}" if matched.note else ""
+    by = f" by {matched.by}" * (matched.by != "canonical")
+    fact = f": {matched.fact}" * bool(matched.fact)
+    where, note = matched.source and f" ({matched.source})", matched.note and f"; {matched.note}"
     return f"{matched.word}{by}{fact}{where}{note}"
 
 
@@ -487,9 +465,7 @@ def build(judge: JudgeModel, options: Mapping[str, Any]) -> Scorer:
 
 SHOWN_STEP, SHOWN_FACTS, SHOWN_CLAIMS = 4000, 40, 40
 """Characters of a step, facts and claims that a model is shown."""
-MOST_AUDITS = 8
-"""Calls for the claims of one response; claims beyond them are unknown."""
-UNSHOWN = "not shown to the auditor"
+
 LIMIT = 1_000_000
 
 
@@ -525,16 +501,13 @@ async def ask_verdict(
     shown = [_line(one, SHOWN_STEP) for one in before[max(0, len(before) - history) :]]
     first = len(before) - len(shown) + 1
     listed = "\n".join(f"{n}. {one}" for n, one in enumerate(shown, start=first)) or "(none)"
-    mine = step[:SHOWN_STEP]
-    mark = mark_for(question, listed, mine)
-    blanks = {
-        "mark": mark,
-        "question": fence("question", question, mark),
-        "history": fence("steps before", listed, mark),
-        "step": fence("step", mine, mark),
+    material = {
+        "question": [("question", question)],
+        "history": [("steps before", listed)],
+        "step": [("step", step[:SHOWN_STEP])],
     }
-    text = fill(wording("verify", PROMPTS), blanks)
-    asked = Question("step", as_user(text, media, mark), (*about, f"step {len(before) + 1}"))
+    messages = fenced(wording("verify", PROMPTS), material, media)
+    asked = Question("step", messages, (*about, f"step {len(before) + 1}"))
 
     def read(reply: str) -> float:
         said = after_thoughts(reply)
@@ -603,7 +576,7 @@ async def ask_audit(
     severities: list[str] = []
     replies: list[JudgeReply[Any]] = []
     warnings: list[str] = []
-    for number, claims in enumerate(parts[:MOST_AUDITS]):
+    for number, claims in enumerate(parts):
         facts, lines = index.nearest(claims, SHOWN_FACTS), [_line(claim) for claim in claims]
         place = (*about, f"audit {number + 1}") if number else about
         asked = _beside("audit", facts, lines, place)
@@ -625,11 +598,7 @@ async def ask_audit(
                 matched[claim] = _unread(old, "audit", reply)
             elif against:
                 matched[claim] = Matched(old.claim, Outcome.CONTRADICTED, by="audit", note=note)
-    for claim in (unshown := [claim for part in parts[MOST_AUDITS:] for claim in part]):
-        if matched[claim].outcome is not Outcome.CONTRADICTED:
-            matched[claim] = Matched(claim, Outcome.UNKNOWN, by="audit", note=UNSHOWN)
-    if unshown:
-        warnings.append(f"{len(unshown)} premises were {UNSHOWN}")
+
     unread = [reply.reason for reply in replies if reply.verdict is None]
     level = reliability_from_audit(severities) if len(unread) < len(replies) else None
     evidence = tuple(one for reply in replies for one in reply.evidence)
@@ -642,13 +611,8 @@ def _beside(
     """Facts and claims, numbered, one a line."""
     listed = "\n".join(f"{n}. {_line(one.text)}" for n, one in enumerate(facts, start=1))
     asked = "\n".join(f"{n}. {claim}" for n, claim in enumerate(claims, start=1))
-    mark = mark_for(listed, asked)
-    blanks = {
-        "mark": mark,
-        "facts": fence("facts", listed or "(none)", mark),
-        "claims": fence("claims", asked, mark),
-    }
-    return Question(name, as_user(fill(wording(name, PROMPTS), blanks)), about)
+    material = {"facts": [("facts", listed)], "claims": [("claims", asked)]}
+    return Question(name, fenced(wording(name, PROMPTS), material), about)
 
 
 def _line(text: str, most: int = 400) -> str:

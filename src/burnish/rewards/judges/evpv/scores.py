@@ -18,9 +18,8 @@ from typing import Annotated, Any, Literal, NamedTuple, cast
 
 from msgspec import Meta
 
-from burnish.arguments import as_text, as_word, read_each, refused
+from burnish.arguments import as_text, as_word, read_each, refused, same_length
 from burnish.boundary import Share, public
-from burnish.errors import ArgumentError
 from burnish.rewards.checks.sections import Split, find_steps
 from burnish.rewards.judges.evpv.facts import words_of
 from burnish.rewards.judges.evpv.matching import FactIndex, numbers_in
@@ -166,10 +165,7 @@ def gate(
     [0.5, 1.0, -1.0]
     """
     given = reliability if isinstance(reliability, list) else [reliability] * len(visual_steps)
-    if len(given) != len(visual_steps):
-        raise ArgumentError(
-            f"reliability: got {len(given)}, expected one for each of the {len(visual_steps)} visual_steps"
-        )
+    same_length("reliability", given, len(visual_steps), "visual_steps")
     shares: dict[int, float] = {}
     for place, share in zip(visual_steps, given, strict=True):
         shares[place] = min(1.0 if share is None else share, shares.get(place, 1.0))
@@ -322,9 +318,7 @@ def _from_json(found: dict[str, Any]) -> Solution | None:
             words = next((one[key] for key in TEXTS if isinstance(one.get(key), str)), "")
             try:
                 premises = premises_of(one)
-            except (
-                ValueError
-            ):  # nested tables where a text belongs: said, and no text to be matched
+            except ValueError:  # nested tables where a text belongs
                 premises = ["(a premise that is no text)"]
             steps.append(SolutionStep(words, premises))
         else:

@@ -18,7 +18,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta
 
-from burnish.arguments import refused
+from burnish.arguments import as_list, refused
 from burnish.boundary import Count, NonNegative, PositiveShare, public
 from burnish.errors import ArgumentError
 from burnish.rewards.checks.match import token_f1
@@ -39,7 +39,7 @@ _SAME = re.compile(
     r"^[ \t]*(\d{1,4})[ \t]*[.):][ \t*]*(same|different)\b", re.IGNORECASE | re.MULTILINE
 )
 _THOUGHTS = re.compile(r"\A\s*<think>(.*?)</think>(.*)\Z", re.DOTALL | re.IGNORECASE)
-_PREFILLED = re.compile(r"\A(.*?)</think>(.*)\Z", re.DOTALL | re.IGNORECASE)
+
 _DOCUMENT_TAG = re.compile(r"<(/?)(documents?|passages?|context)>", re.IGNORECASE)
 _HEADED = re.compile(
     r"^[ \t#*\[]*+(?:documents?|passages?|context|references?)[ \t\]*]*+"
@@ -138,17 +138,15 @@ def answered_items(text: str, most: int | None) -> list[tuple[int, str]]:
 
 
 @public
-def split_thinking(text: str, *, prefilled: bool = False) -> Thinking:
+def split_thinking(text: str) -> Thinking:
     """Thoughts between `<think>` and `</think>` at the start of a reply, and the answer behind them.
 
-    Thoughts that are not well formed are none: the whole reply is the answer. With `prefilled` the
-    chat template wrote `<think>` into the prompt, so that only its end stands in the reply.
+    Thoughts that are not well formed are none: the whole reply is the answer.
 
     >>> split_thinking("<think>3 + 4</think> It is 7.")
     Thinking(thinking='3 + 4', answer='It is 7.')
     """
-    form = _PREFILLED if prefilled else _THOUGHTS
-    found = form.match(text)
+    found = _THOUGHTS.match(text)
     if found is None or re.search("</?think>", found[2], re.IGNORECASE):
         return Thinking("", text)
     return Thinking(found[1].strip(), found[2].strip())
@@ -348,8 +346,8 @@ def fact_reward(
     """
     dropped = [n for n, (_, answer) in enumerate(claims) if is_refusal.plain(answer)]
     counted = sorted(set(range(len(claims))).difference(dropped))
-    if counted and not checks:
-        raise ArgumentError("checks: got none, expected at least one Checker sample")
+    if counted:
+        as_list("checks", checks, least=1)
     agreement: list[list[Agreement]] = []
     for sample in checks:
         by_item = sample if isinstance(sample, Mapping) else dict(enumerate(sample, start=1))

@@ -7,7 +7,7 @@ the prompt (a heading, a further question).
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -126,12 +126,9 @@ def is_yes_or_no(answer: str) -> bool:
 
 def without_tellers(claims: Sequence[Claim]) -> list[Claim]:
     """Claims whose questions tell no answer of another one that stays: one prompt can hold them all."""
-    questions = [SearchedText(claim.question) for claim in claims]
-    answers = [SearchedText(claim.answer) for claim in claims]
-    kept = dict.fromkeys(range(len(claims)))
-    for place, question in enumerate(questions):
-        others = (one for one in kept if one != place and not is_yes_or_no(claims[one].answer))
-        if any(question.states(answers[one]) for one in others):
+    tells, kept = _telling(claims), dict.fromkeys(range(len(claims)))
+    for place in range(len(claims)):
+        if any(tells(place, one) for one in kept if one != place):
             del kept[place]
     return [claims[place] for place in kept]
 
@@ -142,22 +139,23 @@ def asked_together(claims: Sequence[Claim]) -> list[list[int]]:
     Questions of one prompt are read together, so that a Checker would read the answer of one in
     another. Yes and no are no answers that a question could tell.
     """
-    questions = [SearchedText(claim.question) for claim in claims]
-    answers = [SearchedText(claim.answer) for claim in claims]
-    told = [not is_yes_or_no(claim.answer) for claim in claims]
-    groups: list[list[int]] = []
-    for place, question in enumerate(questions):
+    tells, groups = _telling(claims), list[list[int]]()
+    for place in range(len(claims)):
         for group in groups:
-            if not any(
-                (told[other] and question.states(answers[other]))
-                or (told[place] and questions[other].states(answers[place]))
-                for other in group
-            ):
+            if not any(tells(place, other) or tells(other, place) for other in group):
                 group.append(place)
                 break
         else:
             groups.append([place])
     return groups
+
+
+def _telling(claims: Sequence[Claim]) -> Callable[[int, int], bool]:
+    """Whether the question of one claim tells the answer of another, by their places."""
+    questions = [SearchedText(claim.question) for claim in claims]
+    answers = [SearchedText(claim.answer) for claim in claims]
+    told = [not is_yes_or_no(claim.answer) for claim in claims]
+    return lambda one, other: told[other] and questions[one].states(answers[other])
 
 
 PROMPTS = Path(__file__).parent / "prompts"

@@ -22,7 +22,7 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, Protocol, TypeV
 import msgspec
 from msgspec import Meta, Struct
 
-from burnish.arguments import same_length
+from burnish.arguments import as_word, same_length
 from burnish.boundary import NonNegative, Number, PositiveInt, Settings, public
 from burnish.errors import JudgeError, UserError, did_you_mean
 from burnish.records import Response, Status, Task
@@ -135,10 +135,41 @@ class Failure(NamedTuple, Generic[P]):
 class Trial(Generic[P]):
     """Marks of rubrics, each asked for once."""
 
-    def __init__(self, judge: Judge[P], dev: Sequence[P], choice: Sequence[P]) -> None:
+    def __init__(self, judge: Judge[P], dev: Sequence[P], choice: Sequence[P] = ()) -> None:
         self.judge, self.pairs = judge, {False: dev, True: choice}
         self.scores: dict[tuple[str, bool], Sequence[float | None]] = {}
         self.known: dict[tuple[str, bool], list[float | None]] = {}
+
+    async def compared(
+        self, old: MetaRubric, new: MetaRubric, is_final: bool = False
+    ) -> tuple[list[float], list[float], int]:
+        """The marks of the pairs that have one under both, and how many have not."""
+        marks = await self.marks(old, is_final)
+        before, after = marked_in_both(marks, await self.marks(new, is_final))
+        return before, after, len(marks) - len(before)
+
+    async def tried(
+        self, parent: MetaRubric, change: Change, generation: int, *, is_sure: bool = True
+    ) -> Tried[MetaRubric, Step]:
+        """A change, accepted where it gains on the same pairs; `is_sure`: by more than one standard
+        error, and not where the log has its rubric already."""
+        try:
+            child = parent.applied(change)
+        except ValueError as error:
+            return Tried(Step(generation, parent.hash, change, False, f"does not fit: {error}"))
+        if is_sure and (child.hash, False) in self.known:
+            return Tried(None)
+        before, after, missing = await self.compared(parent, child)
+        gain, error_of_gain = paired_gain(before, after)
+        # Rounding must not decide: a gain of exactly the bar is not more than the bar.
+        accepted = gain > error_of_gain * is_sure + 1e-12
+        reason = (
+            f"accuracy {mean_mark(before):.4f} -> {mean_mark(after):.4f} on {len(before)} pairs"
+            f"{left_out(missing)}, standard error {error_of_gain:.4f}"
+        )
+        edit = (generation, parent.hash, change, accepted)
+        step = Step(*edit, reason, gain, error_of_gain, child.hash, missing)
+        return Tried(step, child if accepted else None)
 
     async def marks(self, rubric: MetaRubric, is_final: bool = False) -> list[float | None]:
         key = (rubric.hash, is_final)
@@ -224,8 +255,6 @@ class RubricEvolution(Struct, frozen=True):
         """The changes as a diff, what was tried, and the figures, for a person to review."""
         accepted = [step for step in self.log if step.accepted]
         lines = [
-            f"# Rubric {self.start.hash} -> {self.rubric.hash}",
-            "",
             f"{len(self.log)} edits tried in {self.generations} generations, {len(accepted)} "
             f"accepted; accuracy {self.dev_accuracy:.4f} where it was searched, "
             f"{self.choice_accuracy:.4f} on the untouched pairs; {self.missing} verdicts missing.",
@@ -234,11 +263,18 @@ class RubricEvolution(Struct, frozen=True):
             *(str(change) for change in self.start.diff(self.rubric)),
             "```",
         ]
-        for step in self.log if with_refused else accepted:
-            mark = "accepted" if step.accepted else "refused"
-            lines += ["", f"## Generation {step.generation}, {step.parent}: {mark}, {step.reason}"]
-            lines += ["", "```diff", str(step.change), "```"]
-        return "\n".join([*lines, ""])
+        return _report(self.start, self.rubric, lines, self.log if with_refused else accepted)
+
+
+def _report(
+    start: MetaRubric, rubric: MetaRubric, lines: Sequence[str], log: Sequence[Step]
+) -> str:
+    found = [f"# Rubric {start.hash} -> {rubric.hash}", "", *lines]
+    for step in log:
+        mark = "accepted" if step.accepted else "refused"
+        found += ["", f"## Generation {step.generation}, {step.parent}: {mark}, {step.reason}"]
+        found += ["", "```diff", str(step.change), "```"]
+    return "\n".join([*found, ""])
 
 
 async def evolve_rubric(
@@ -258,8 +294,8 @@ async def evolve_rubric(
     """
     plan = Search() if search is None else search
     check_apart(dev, choice)
-    trial = Trial(judge, dev, choice)
-    seeds, seen = Seeds(seed), {start.hash}
+    trial, seeds = Trial(judge, dev, choice), Seeds(seed)
+    await trial.marks(start)
 
     async def edits(parent: MetaRubric, number: int, place: int) -> Sequence[Change]:
         rng = seeds.rng("propose", number, place)
@@ -275,29 +311,8 @@ async def evolve_rubric(
             fitness[rubric.hash] = mean_mark(chosen or marks) - ITEM_COST * len(rubric.items)
         return sorted(rubrics, key=lambda r: -fitness[r.hash])[: plan.beam]
 
-    async def attempt(
-        parent: MetaRubric, change: Change, generation: int
-    ) -> Tried[MetaRubric, Step]:
-        try:
-            child = parent.applied(change)
-        except ValueError as error:
-            return Tried(Step(generation, parent.hash, change, False, f"does not fit: {error}"))
-        if child.hash in seen:
-            return Tried(None)  # the log has it already
-        seen.add(child.hash)
-        marks = await trial.marks(parent)
-        before, after = marked_in_both(marks, await trial.marks(child))
-        gain, error_of_gain = paired_gain(before, after)
-        missing = len(marks) - len(before)
-        # Rounding must not decide: a gain of exactly the bar is not more than the bar.
-        accepted = gain > error_of_gain + 1e-12
-        reason = f"accuracy {gain:+.4f}, standard error {error_of_gain:.4f}{left_out(missing)}"
-        edit = (generation, parent.hash, change, accepted)
-        step = Step(*edit, reason, gain, error_of_gain, child.hash, missing)
-        return Tried(step, child if accepted else None)
-
     found = await improve(
-        start, edits, attempt, rounds=plan.generations, patience=plan.patience, choose=fittest
+        start, edits, trial.tried, rounds=plan.generations, patience=plan.patience, choose=fittest
     )
     finals, chosen = await _choose(start, found.beam, trial, plan.level)
     return RubricEvolution(
@@ -333,14 +348,12 @@ async def _choose(
     start: MetaRubric, beam: Sequence[MetaRubric], trial: Trial[Any], level: float
 ) -> tuple[tuple[Final, ...], MetaRubric]:
     """The best of the beam on the untouched pairs, or the start where none is surely better."""
-    marks = await trial.marks(start, is_final=True)
     rivals = [rubric for rubric in beam if rubric.hash != start.hash]
     finals: list[Final] = []
     for rubric in rivals:
-        before, after = marked_in_both(marks, await trial.marks(rubric, is_final=True))
-        p_value = sign_test(before, after)
-        missing = len(marks) - len(before)
-        finals.append(Final(rubric.hash, mean_mark(after), mean_mark(before), p_value, missing))
+        before, after, missing = await trial.compared(start, rubric, is_final=True)
+        means = mean_mark(after), mean_mark(before)
+        finals.append(Final(rubric.hash, *means, sign_test(before, after), missing))
     sure = [
         (final.accuracy - final.start_accuracy, rubric)
         for final, rubric in zip(finals, rivals, strict=True)
@@ -523,22 +536,8 @@ _HEAD = """\
 
 
 class Review(Struct, frozen=True):
-    rubric: str
-    """Hash of the rubric that was reviewed."""
     accepted: tuple[Change, ...]
     refused: tuple[Proposal, ...]
-
-
-class Kept(Struct, frozen=True):
-    change: Change
-    kept: bool
-    before: float
-    after: float
-    """Agreement with people on the held-out pairs that both decide, without and with the change."""
-    standard_error: float
-    reason: str
-    left_out: int = 0
-    """Pairs without a verdict under one of the two."""
 
 
 class ReviewOutcome(Struct, frozen=True):
@@ -546,15 +545,11 @@ class ReviewOutcome(Struct, frozen=True):
 
     rubric: MetaRubric
     start: MetaRubric
-    log: tuple[Kept, ...]
+    log: tuple[Step, ...]
 
     def report(self) -> str:
         """The changes as a diff and the figure behind each, for the record."""
-        lines = [f"# Rubric {self.start.hash} -> {self.rubric.hash}"]
-        for one in self.log:
-            word = "kept" if one.kept else "left out"
-            lines += ["", f"## {word}: {one.reason}", "", "```diff", str(one.change), "```"]
-        return "\n".join([*lines, ""])
+        return _report(self.start, self.rubric, (), self.log)
 
 
 class _File(Struct, frozen=True, forbid_unknown_fields=True):
@@ -620,20 +615,14 @@ def read_review(path: str | Path, rubric: MetaRubric) -> Review:
     refused: list[Proposal] = []
     for number, proposal in enumerate(file.proposal, 1):
         where = f"{path}: proposal {number}"
-        answer = proposal.accept.strip().lower()
-        if answer not in ANSWERS:
-            raise UserError(
-                f'{where}: accept is "{proposal.accept}"; expected {", ".join(ANSWERS)}.'
-                f"{did_you_mean(answer, ANSWERS)}"
-            )
-        if answer == "no":
+        if as_word(f"{where}: accept", proposal.accept.strip().lower(), ANSWERS) == "no":
             refused.append(proposal)
         else:
             try:
                 accepted.append(proposal.change(rubric))
             except ValueError as error:
                 raise UserError(f"{where}: {error}") from None
-    return Review(file.rubric, tuple(accepted), tuple(refused))
+    return Review(tuple(accepted), tuple(refused))
 
 
 async def apply_review(
@@ -641,40 +630,19 @@ async def apply_review(
 ) -> ReviewOutcome:
     """Keep each accepted change where agreement on `held_out` rises, on top of those kept before.
 
-    Any rise is enough, because a person has looked at the item. A pair on which the judge failed under either rubric is left out
-    of their comparison; too many of those end the review.
+    Any rise is enough, because a person has looked at the item. A pair on which the judge failed
+    under either rubric is left out of their comparison; too many of those end the review.
     """
     if not held_out:
         raise UserError("a review needs held-out pairs to keep its items; got none.")
-
-    async def propose(now: _Marked, number: int, place: int) -> Sequence[Change]:
-        return review.accepted
-
-    async def attempt(now: _Marked, change: Change, number: int) -> Tried[_Marked, Kept]:
-        try:
-            changed = now.rubric.applied(change)
-        except ValueError as error:
-            agreed = mean_mark(now.marks)
-            return Tried(Kept(change, False, agreed, agreed, 0.0, f"does not fit: {error}"))
-        marks = marks_of(await judge(changed, held_out), held_out)
-        before, after = marked_in_both(now.marks, marks)
-        missing = len(marks) - len(before)
-        gain, error_of_gain = paired_gain(before, after)
-        kept = gain > 1e-12
-        old, new = mean_mark(before), mean_mark(after)
-        reason = f"held-out agreement {old:.4f} -> {new:.4f} on {len(before)} pairs"
-        reason += left_out(missing)
-        record = Kept(change, kept, old, new, error_of_gain, reason, missing)
-        return Tried(record, _Marked(changed, marks) if kept else None)
-
-    start = _Marked(rubric, marks_of(await judge(rubric, held_out), held_out))
-    found = await improve(start, propose, attempt, rounds=1, patience=1)
-    return ReviewOutcome(found.beam[0].rubric, rubric, tuple(found.log))
-
-
-class _Marked(NamedTuple):
-    rubric: MetaRubric
-    marks: list[float | None]
+    trial = Trial(judge, held_out)
+    await trial.marks(rubric)
+    now, log = rubric, list[Step]()
+    for change in review.accepted:
+        tried = await trial.tried(now, change, 1, is_sure=False)
+        log += [] if tried.record is None else [tried.record]
+        now = tried.child or now
+    return ReviewOutcome(now, rubric, tuple(log))
 
 
 def _table(name: str, fields: Mapping[str, str]) -> list[str]:

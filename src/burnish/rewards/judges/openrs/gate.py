@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from burnish.arguments import as_list, refused
-from burnish.boundary import NonNegative, Share, public
+from burnish.arguments import as_list, as_word, refused
+from burnish.boundary import NonNegative, public
 from burnish.errors import UserError
 from burnish.records import Response, Reward, Status, Task, Verdict, Visibility
-from burnish.rewards.checks.base import CheckConfig, IsolatedCheck
+from burnish.rewards.checks.base import IsolatedCheck
 from burnish.rewards.checks.instructions import Instructions, InstructionsConfig
-from burnish.rewards.checks.language import DETECT, LANGUAGES, READ, is_language
+from burnish.rewards.checks.language import DETECT, LANGUAGES, READ, LanguageConfig, is_language
 from burnish.rewards.combine import Anchor, Combination, Weighted
+from burnish.rewards.judges.benchmarks import is_many, of_pairs
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.openrs.meta_rubric import language_of, number_in, prompt, templates_hash
 from burnish.rewards.judges.prompting import JudgeReply, Question, as_user, mark_for, request_of
@@ -39,8 +40,6 @@ class Verifiable(Combination):
     """
 
     def __init__(self, checks: Sequence[Scorer], *, name: str = "verifiable") -> None:
-        if not checks or any(check.scope is not Scope.POINT for check in checks):
-            raise UserError(f"reward '{name}': expected checks that score one response at a time.")
         super().__init__(name, checks, Scope.PAIR)
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
@@ -115,7 +114,7 @@ def two_order_verdict(
             return "good"
         return "bad" if forward <= -min_score and backward > min_score else "same"
 
-    return _of_pairs("forward_backward", forward_backward, verdict)
+    return of_pairs("forward_backward", forward_backward, verdict)
 
 
 @public
@@ -141,7 +140,7 @@ def two_order_strict(winners: Any) -> Any:
             return "error"
         return {"AB": "win", "BA": "lose"}.get("".join(words), "tie")
 
-    return _of_pairs("winners", winners, verdict)
+    return of_pairs("winners", winners, verdict)
 
 
 def one_vs_n(results: Any) -> Any:
@@ -150,7 +149,7 @@ def one_vs_n(results: Any) -> Any:
     `results` are 1, 0 and -1, one an opponent; a list of such lists gives a list. None is a
     comparison that failed: `error`, unless another one is lost anyway.
     """
-    if _is_many(results, "results"):
+    if is_many(results, "results"):
         return [one_vs_n(row) for row in results]
     numbers = [number_in(result) for result in as_list("results", results, least=1)]
     if not {*numbers} <= {-1, 0, 1, None}:
@@ -176,26 +175,7 @@ def verifiable_verdict(scores_chosen_rejected: Any) -> Any:
             return "equal"
         return "chosen_better" if chosen > rejected else "rejected_better"
 
-    return _of_pairs("scores_chosen_rejected", scores_chosen_rejected, verdict)
-
-
-def _is_many(value: Any, what: str) -> bool:
-    """True for a list of pairs, a table of several rows included."""
-    axes = getattr(value, "ndim", None)
-    if isinstance(axes, int):
-        return axes > 1
-    first = next(iter(as_list(what, value)), None)
-    return hasattr(first, "__len__") and not isinstance(first, str)
-
-
-def _of_pairs(what: str, given: Any, read: Callable[..., str]) -> Any:
-    """What `read` makes of two values, or a list of that for a list of pairs."""
-    if _is_many(given, what):
-        return [_of_pairs(what, pair, read) for pair in given]
-    values = as_list(what, given)
-    if len(values) != 2:
-        raise refused(what, given, "two values, one an order or a response")
-    return read(*values)
+    return of_pairs("scores_chosen_rejected", scores_chosen_rejected, verdict)
 
 
 class GroundTruth:
@@ -238,30 +218,23 @@ LETTERS = 20
 """Texts with fewer are not judged."""
 
 
-class LanguageMatchConfig(CheckConfig, frozen=True, tag="language_match"):
-    """The response is in the language of the request: 1, in another: 0, unsure: no value."""
+class LanguageMatch(IsolatedCheck[LanguageConfig]):
+    """The response is in the language of the request: 1, in another: 0, unsure: no value.
 
-    field: str = "response_language"
-    """Task field with an ISO 639-1 code, for requests that ask for another language."""
-    confidence: Share = 0.7
-    timeout_s: float = 5.0
-
-
-class LanguageMatch(IsolatedCheck[LanguageMatchConfig]):
-    """Detects both languages in a child process."""
+    The task's field `response_language`, an ISO 639-1 code, is for requests that ask for another one.
+    Both languages are detected in a child process.
+    """
 
     child = DETECT
 
-    def __init__(self, config: LanguageMatchConfig | None = None) -> None:
-        super().__init__(LanguageMatchConfig() if config is None else config)
+    def __init__(self) -> None:
+        super().__init__(LanguageConfig(name="language_match"))
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
-        wanted = task.fields.get(self.config.field)
-        if wanted not in (None, "zh", *LANGUAGES):
-            raise UserError(
-                f"task {task.id}: field '{self.config.field}' is {wanted!r}; expected an "
-                "ISO 639-1 code: de, en, ..."
-            )
+        wanted = task.fields.get("response_language")
+        if wanted is not None:
+            known = (*LANGUAGES, "zh")
+            as_word(f"task {task.id}: field 'response_language'", wanted, known)
         texts = [task.prompt, *(response.text for response in responses)]
         asked, *found = await self.isolated([{"text": text[:READ]} for text in texts])
         if wanted is None and (wanted := self._detected(asked)) is None:

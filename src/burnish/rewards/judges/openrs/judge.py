@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from burnish.arguments import as_word
 from burnish.boundary import Cap, NonNegative, PositiveInt
-from burnish.errors import UserError, did_you_mean
+from burnish.errors import UserError
 from burnish.records import Evidence, Response, Reward, Status, Task, Verdict
 from burnish.rewards.combine import FirstDecisive, OrderRule, join_orders, two_orders
 from burnish.rewards.judges.build import Options, read_options
@@ -104,11 +104,7 @@ class OpenRS:
         self.rubrics = RubricLibrary.shipped() if rubrics is None else rubrics
         self.language, self.domain = language, domain
         if domain and self.rubrics.domain_of(domain) is None:
-            known = self.rubrics.domains
-            raise UserError(
-                f"reward '{name}': there is no domain '{domain}'; expected {', '.join(known)}."
-                f"{did_you_mean(domain, known)}"
-            )
+            as_word(f"reward '{name}': domain", domain, self.rubrics.domains)
         self.rules = Rules() if rules is None else rules
         self.vote = 0
 

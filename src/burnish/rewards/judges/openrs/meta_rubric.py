@@ -53,10 +53,6 @@ EPSILON = 1e-6
 _LETTERS = {"A": 1, "B": -1, "S": 0, "SAME": 0, "TIE": 0, "EQUAL": 0}
 
 
-class InvalidCriterion(ValueError):
-    """A criterion without a readable winner or score; the message says which and why."""
-
-
 class Compared(NamedTuple):
     """One criterion of a pair, read: who is better on it, and by how much."""
 
@@ -136,10 +132,10 @@ def explain_criteria(
     listed = criteria.get("rubric_compares") if isinstance(criteria, Mapping) else criteria
     try:
         if not isinstance(listed, list | tuple):
-            raise InvalidCriterion(f"expected a list of criteria, got {type(listed).__name__}")
+            raise Unreadable(f"expected a list of criteria, got {type(listed).__name__}")
         bound = math.inf if parity else LARGEST
         read = [read_criterion(item, place, bound) for place, item in enumerate(listed)]
-    except InvalidCriterion as error:
+    except Unreadable as error:
         return Aggregate(0.0 if parity else None, "invalid", reason=str(error))
     if parity:
         read = [c._replace(score=float(math.trunc(c.score))) for c in read]
@@ -165,7 +161,7 @@ def explain_criteria(
 
 
 def read_criterion(item: Any, place: int = 0, largest: float = LARGEST) -> Compared:
-    """One criterion from its table; `InvalidCriterion` says what is missing."""
+    """One criterion from its table; `Unreadable` says what is missing."""
     found = item if isinstance(item, Mapping) else {}
     letter = found.get("winner", found.get("chosen"))
     sign = _LETTERS.get(letter.strip().upper()) if isinstance(letter, str) else None
@@ -174,7 +170,7 @@ def read_criterion(item: Any, place: int = 0, largest: float = LARGEST) -> Compa
         told = f"expected a score from -2 to 2, got {found.get('score')!r:.40}"
         if sign is None:
             told = f"expected winner A, B or S, got {letter!r:.40}"
-        raise InvalidCriterion(f"criterion {place + 1}: {told}")
+        raise Unreadable(f"criterion {place + 1}: {told}")
     return Compared(type_of(found.get("type")), sign, score)
 
 
@@ -288,21 +284,15 @@ class MetaRubric(Struct, frozen=True, omit_defaults=True):
 
     def validate(self, where: str = "rubric") -> None:
         """Raise one line about the first thing that is wrong."""
-        if self.language not in LANGUAGES:
-            raise ArgumentError(f"{where}: language is '{self.language}'; expected en or zh.")
-        seen: set[str] = set()
+        as_word(f"{where}: language", self.language, LANGUAGES)
+        titles = [name_key(item.title) for item in self.items]
         for item in self.items:
-            is_line = (
-                item.title.strip() and item.text.strip() and "\n" not in item.title + item.text
-            )
-            if item.type not in TYPES or not is_line:
+            is_own = titles.count(name_key(item.title)) == 1 and "\n" not in item.title + item.text
+            if item.type not in TYPES or not (item.title.strip() and item.text.strip() and is_own):
                 raise ArgumentError(
                     f"{where}: item '{item.title}' of type '{item.type}'; expected one of "
-                    f"{', '.join(TYPES)}, a title and a text, each on one line."
+                    f"{', '.join(TYPES)}, a title of its own and a text, each on one line."
                 )
-            if name_key(item.title) in seen:
-                raise ArgumentError(f"{where}: two items are called '{item.title}'; expected one.")
-            seen.add(name_key(item.title))
 
     def render(self) -> str:
         """The file's text, items in the order of their types; parsing it gives the same items."""
@@ -331,14 +321,12 @@ class MetaRubric(Struct, frozen=True, omit_defaults=True):
     def applied(self, change: Change) -> MetaRubric:
         """This rubric with one change; a `ValueError` says why it does not fit."""
         keys = [name_key(item.title) for item in self.items]
-        items = list(self.items)
+        items, place = list(self.items), len(self.items)
         if change.before is not None:
             if name_key(change.before.title) not in keys:
                 raise ValueError(f"there is no item '{change.before.title}'")
             place = keys.index(name_key(change.before.title))
-            items[place : place + 1] = [change.after] if change.after is not None else []
-        elif change.after is not None:
-            items.append(change.after)
+        items[place : place + 1] = [change.after] if change.after is not None else []
         changed = replace(self, items=tuple(items))
         changed.validate()
         return changed
@@ -384,9 +372,10 @@ class RubricLibrary:
         return cls(MetaRubric.load(file) for file in files)
 
     @classmethod
+    @cache
     def shipped(cls) -> Self:
         """The rubrics of this package, read once."""
-        return cls(_shipped())
+        return cls.load(SHIPPED)
 
     @property
     def hash(self) -> str:
@@ -444,11 +433,6 @@ def language_of(text: str) -> Language:
     return "zh" if chinese > 5 * others and 5 * chinese >= letters > 0 else "en"
 
 
-@cache
-def _shipped() -> tuple[MetaRubric, ...]:
-    return tuple(MetaRubric.load(file) for file in sorted(SHIPPED.glob("*.md")))
-
-
 FOLDER = Path(__file__).parent / "prompts"
 
 
@@ -467,7 +451,6 @@ ASKED, MOST = 5, 15
 """Criteria that the prompt asks for, and that a reply may have."""
 
 _LETTER = {1: "A", -1: "B", 0: "S"}
-_MIRROR = {"A": "B", "B": "A", "S": "S"}
 
 
 class Analysis(Struct, frozen=True, omit_defaults=True):
@@ -495,7 +478,8 @@ class Comparison(Struct, frozen=True, omit_defaults=True):
 
     def mirrored(self) -> Comparison:
         """The same, seen with the responses exchanged."""
-        return replace(self, winner=_MIRROR[self.winner], score=-self.score + 0.0)
+        mirror = {"A": "B", "B": "A"}
+        return replace(self, winner=mirror.get(self.winner, "S"), score=-self.score + 0.0)
 
 
 class Judgement(Struct, frozen=True):
@@ -513,10 +497,10 @@ def read_comparison(reply: str, mark: str | None = None) -> Judgement:
 
 
 def _analysis(key: str, value: Any) -> Analysis:
-    value = value if isinstance(value, Mapping) else {"analysis": value}
-    if not loose_text(key, value.get("analysis")):
+    found = _ANALYSIS.read(value if isinstance(value, Mapping) else {"analysis": value})
+    if not found.analysis:
         raise Unreadable(f'expected "{key}" to hold a text "analysis"')
-    return _ANALYSIS.read(value)
+    return found
 
 
 def _needs(key: str, value: Any) -> tuple[str, ...]:
@@ -561,15 +545,12 @@ _JUDGEMENT = Table(
 def _comparison(
     item: Mapping[str, Any], place: int, planned: Mapping[str, Mapping[str, Any]]
 ) -> Comparison:
-    try:
-        # Replies to the reference code's prompt say `chosen` for the winner.
-        given = item if item["winner"] is not None else {**item, "winner": item["chosen"]}
-        read = read_criterion(given, place)
-    except InvalidCriterion as error:
-        raise Unreadable(str(error)) from None
+    # Replies to the reference code's prompt say `chosen` for the winner.
+    read = read_criterion({**item, "winner": item["winner"] or item["chosen"]}, place)
     if not item["title"] or (read.signed != 0 and not item["evidence"]):
-        what = "a quotation as evidence" if item["title"] else "a title"
-        raise Unreadable(f"criterion {place + 1}: expected {what}, got none")
+        raise Unreadable(
+            f"criterion {place + 1}: expected a title, and a quotation as evidence, got none"
+        )
     plan = planned.get(item["title"], {})
     return Comparison(
         item["title"],

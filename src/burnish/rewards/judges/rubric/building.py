@@ -20,7 +20,7 @@ from burnish.lm.replay import ScriptedLM
 from burnish.records import Evidence, MediaPart
 from burnish.rewards.judges import prompting
 from burnish.rewards.judges.judge_model import JudgeModel
-from burnish.rewards.judges.prompting import JudgeReply, Question, Reader, Unreadable, V
+from burnish.rewards.judges.prompting import Block, JudgeReply, Question, Reader, Unreadable, V
 from burnish.rewards.judges.reading import free_table, read_list
 from burnish.rewards.judges.rubric.formula import Tier
 from burnish.rewards.judges.rubric.items import (
@@ -49,8 +49,6 @@ from burnish.tools.search import Retriever
 
 PROMPTS = Path(__file__).parent / "prompts"
 
-Block = tuple[str, str]
-"""A name and material that stands between marked lines."""
 
 STYLES = {
     "basic": "Answer the question for the person who asked it, in plain words.",
@@ -76,11 +74,7 @@ async def ask(
     **blanks: str,
 ) -> JudgeReply[V]:
     """Ask by a prompt file, its material in blocks under one mark."""
-    mark = prompting.mark_for(*(text for blocks in material.values() for _, text in blocks))
-    for name, blocks in material.items():
-        blanks[name] = "\n\n".join(prompting.fence(title, text, mark) for title, text in blocks)
-    text = prompting.fill(wording(template), {**blanks, "mark": mark})
-    messages = prompting.as_user(text, media, mark)
+    messages = prompting.fenced(wording(template), material, media, **blanks)
     return await judge.ask(Question(kind, messages, about, vote), read)
 
 
@@ -128,8 +122,7 @@ class _Work:
     def __init__(
         self, question: str, roles: Roles, plan: Plan, retriever: Retriever | None
     ) -> None:
-        if not question.strip() or not roles.writers or not roles.aggregators:
-            raise UserError("rubric: expected a question, at least one writer and one aggregator.")
+
         self.question, self.plan, self.retriever = question, plan, retriever
         self.writers, self.readers, self.checkers = (
             [as_judge(role, f"{what} {n}") for n, role in enumerate(own, start=1)]

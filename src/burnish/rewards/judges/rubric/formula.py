@@ -20,7 +20,6 @@ from msgspec.structs import replace
 
 from burnish.arguments import as_list, as_number, as_numbers, as_word, refused
 from burnish.boundary import INFINITE, Draws, NonNegative, Number, Positive, Seed, Share, public
-from burnish.errors import UserError
 from burnish.records import Response, Reward, Task
 from burnish.rewards.combine import Combination
 from burnish.rewards.scorer import Scope, Scorer, as_float, checked
@@ -421,8 +420,6 @@ class Stabilised(Combination):
         mean_of_references: float | str | None = None,
         w_scale: float = 2.0,
     ) -> None:
-        if scorer.scope is not Scope.POINT:
-            raise UserError(f"reward '{scorer.name}' scores {scorer.scope.value}; expected point.")
         settings = (equal_within, mean_of_references, w_scale)
         super().__init__(scorer.name, (scorer,), Scope.GROUP, *settings)
         self.equal_within, self.mean_of_references, self.w_scale = settings

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -120,12 +120,9 @@ class Rubric(Struct, frozen=True, omit_defaults=True):
     def from_dict(cls, content: Mapping[str, Any] | str) -> Rubric:
         """A rubric from decoded JSON or JSON text; one line says what is wrong with it."""
         try:
-            if isinstance(content, str):
-                return msgspec.json.decode(content, type=cls, strict=False)
+            content = msgspec.json.decode(content) if isinstance(content, str) else content
             return msgspec.convert(content, cls, strict=False)
-        except UserError:
-            raise
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise UserError(
                 f"rubric: {error}; expected query and items with id, title, tier and description."
             ) from None
@@ -170,22 +167,17 @@ def _of_item(item: RubricItem, rules: Rules) -> list[Broken]:
     titled, most = item.title.strip(), rules.title_characters
     levels = {str(level): item.description.get(str(level), "").strip() for level in LEVELS}
     is_described = all(levels.values()) and set(item.description) == set(levels)
-    has_own_words = len(set(levels.values())) == len(levels)
-    told = f"describes {sorted(item.description)}, not the levels 0, 1 and 2"
-    checks = (
-        ("id", bool(item.id.strip()), "has no id"),
-        (
-            "title",
-            1 <= len(titled) <= most,
-            f"has a title of {len(titled)} characters, not 1 to {most}",
-        ),
-        ("tier", item.tier in list(Tier), f"has the tier '{item.tier}'"),
-        ("tag", item.tag in list(Tag), f"has the tag '{item.tag}'"),
-        ("description", is_described, told),
-        ("levels", has_own_words, "describes two levels in the same words"),
-        ("weight", item.weight != 0, "has weight 0"),
-    )
-    return [Broken(rule, f"item '{item.id}'", got) for rule, holds, got in checks if not holds]
+    checks = {
+        "id": (item.id.strip(), "has no id"),
+        "title": (titled and len(titled) <= most, f"has no title of 1 to {most} characters"),
+        "tier": (item.tier in list(Tier), f"has the tier '{item.tier}'"),
+        "tag": (item.tag in list(Tag), f"has the tag '{item.tag}'"),
+        "description": (is_described, "describes other levels than 0, 1 and 2"),
+        "levels": (len(set(levels.values())) == 3, "describes two levels in the same words"),
+        "weight": (item.weight, "has weight 0"),
+    }
+    where = f"item '{item.id}'"
+    return [Broken(rule, where, got) for rule, (holds, got) in checks.items() if not holds]
 
 
 def _overlaps(rubric: Rubric, rules: Rules) -> list[Broken]:
@@ -219,7 +211,6 @@ _FINDING = free_table("check", holds=lambda key, value: value if isinstance(valu
 
 
 KINDS = ("important", "insight", "extended")
-Similarity = Callable[[str, str], float]
 
 
 class Candidate(NamedTuple):
@@ -254,9 +245,7 @@ def read_points(text: str, candidates: Sequence[Candidate]) -> list[Point]:
 
 
 @public
-def merge_points(
-    found: Sequence[Sequence[Point]], same: NonNegative = 0.6, alike: Similarity = similarity
-) -> list[Point]:
+def merge_points(found: Sequence[Sequence[Point]], same: NonNegative = 0.6) -> list[Point]:
     """The points of several readers, the same statement once, its supports joined.
 
     Single linkage: a statement joins every cluster that holds one like it. The text with most
@@ -264,7 +253,7 @@ def merge_points(
     """
     clusters: list[list[Point]] = []
     for point in (point for reader in found for point in reader):
-        near = [c for c in clusters if any(alike(point.text, p.text) >= same for p in c)]
+        near = [c for c in clusters if any(similarity(point.text, p.text) >= same for p in c)]
         joined = [p for cluster in near for p in cluster] + [point]
         clusters = [c for c in clusters if not any(c is n for n in near)] + [joined]
     return [_joined(number, cluster) for number, cluster in enumerate(clusters, start=1)]
@@ -365,7 +354,7 @@ CHECKS: Mapping[str, AuditCheck] = {
     "tier": AuditCheck(3, "each item stands in the tier that it deserves, and tiers are filled"),
     "description": AuditCheck(4, "the three levels of each item can be told apart"),
 }
-TOTAL = sum(check.points for check in CHECKS.values())
+
 SAFETY = "safety_omitted"
 
 

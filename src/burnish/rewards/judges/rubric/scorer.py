@@ -77,7 +77,6 @@ class RubricScorer:
         *,
         rubric: Rubric | None = None,
         field: str = "rubric",
-        confirm: JudgeModel | None = None,
         tier_weights: Mapping[str, float] | None = None,
         truncation: Truncated | None = None,
         saturation: Saturated | None = None,
@@ -85,11 +84,8 @@ class RubricScorer:
         max_words: int = 0,
         name: str = "rubric",
     ) -> None:
-        """`confirm` looks for marked pitfalls a second time; the judge itself where None.
-
-        `max_words` cuts longer answers before they are judged; 0 is no limit.
-        """
-        self.judge, self.confirm, self.rubric, self.field = judge, confirm, rubric, field
+        """`max_words` cuts longer answers before they are judged; 0 is no limit."""
+        self.judge, self.rubric, self.field = judge, rubric, field
         self.settings: dict[str, Any] = {
             "tier_weights": tier_weights,
             "truncation": truncation,
@@ -102,13 +98,12 @@ class RubricScorer:
 
     @property
     def fingerprint(self) -> str:
-        """Changes with the judges, the words they are asked in, the formula's settings and a rubric
+        """Changes with the judge, the words it is asked in, the formula's settings and a rubric
         that is given once."""
-        judges = [self.judge.fingerprint, self.confirm.fingerprint if self.confirm else ""]
         rubric = self.rubric.hash if self.rubric else self.field
         settings = (repr(sorted(self.settings.items())), str(self.max_words))
         words = (building.wording("mark"), building.wording("confirm"))
-        return digest(*judges, rubric, *settings, *words)
+        return digest(self.judge.fingerprint, "", rubric, *settings, *words)
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
         calls = [partial(self._one, task, response) for response in responses]
@@ -141,7 +136,6 @@ class RubricScorer:
                 turn.conversation,
                 answer,
                 about=about,
-                confirm=self.confirm,
                 media=turn.media,
             )
         else:
@@ -305,13 +299,12 @@ async def mark_answer(
     answer: str,
     *,
     about: tuple[str, ...] = (),
-    confirm: JudgeModel | None = None,
     media: Sequence[MediaPart] = (),
 ) -> Marked:
-    """Marks by `judge`; pitfalls above 0 by `confirm`, too (by `judge` again where none is given)."""
+    """Marks by a judge, which looks for the pitfalls that it marked above 0 a second time."""
 
     async def ask(
-        judge: JudgeModel, template: str, vote: int, only: Sequence[str] | None = None
+        template: str, vote: int, only: Sequence[str] | None = None
     ) -> JudgeReply[dict[str, Mark]]:
         material = {
             "conversation": [("question", conversation)],
@@ -324,7 +317,7 @@ async def mark_answer(
             judge, kind, template, material, read, about=about, vote=vote, media=media
         )
 
-    first = await ask(judge, "mark", 0)
+    first = await ask("mark", 0)
     if first.verdict is None:
         return Marked(None, first.status, first.reason, first.evidence)
     marks = first.verdict
@@ -333,7 +326,7 @@ async def mark_answer(
     ]
     if not pitfalls:
         return Marked(marks, evidence=first.evidence)
-    again = await ask(confirm or judge, "confirm", 1, pitfalls)
+    again = await ask("confirm", 1, pitfalls)
     evidence = (*first.evidence, *again.evidence)
     if again.verdict is None:
         reason = f"pitfalls {', '.join(pitfalls)} could not be confirmed: {again.reason}"

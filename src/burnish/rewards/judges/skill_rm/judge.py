@@ -20,7 +20,7 @@ from burnish.errors import UserError
 from burnish.records import Evidence, Response, Reward, Status, Task, Visibility
 from burnish.rewards.judges.build import Options, read_options
 from burnish.rewards.judges.judge_model import JudgeModel
-from burnish.rewards.judges.prompting import Question, Unreadable, as_user
+from burnish.rewards.judges.prompting import Question, as_user
 from burnish.rewards.judges.simple import DirectPair, PointRating
 from burnish.rewards.judges.skill_rm.loop import (
     Judged,
@@ -55,8 +55,6 @@ from burnish.seeds import digest
 
 Method = Literal["skill", "direct", "flat", "tool"]
 """The method itself and its ablations: no skill, all resources in one prompt, Python alone."""
-TOOL_STEPS = 4
-"""Steps of a judge that has Python and no skill."""
 
 
 class SkillJudge:
@@ -79,9 +77,7 @@ class SkillJudge:
         self.judge, self.skills, self.direct = judge, tuple(skills), direct
         self.mode, self.method, self.runner, self.name = mode, method, runner, name
         self.scope: Scope = direct.scope
-        self.limits = limits or Limits.of(mode)
-        if method == "tool" and limits is None:
-            self.limits = replace(self.limits, steps=TOOL_STEPS)
+        self.limits = limits or Limits.of(mode, is_tool=method == "tool")
         self.needs: frozenset[str] = frozenset()
         self.vote = 0
 
@@ -217,10 +213,7 @@ async def ask_flat(judge: JudgeModel, case: Case, toolbox: Toolbox, *, vote: int
     messages = as_user(flat_message(case, text, 6_000), case.task.media, case.mark)
 
     def read(reply: str) -> Answer:
-        call = read_call(reply, case.shown)
-        if call.tool != "final_answer":
-            raise Unreadable(f"the tool is {call.tool!r:.60}; expected final_answer")
-        return read_answer(case, call)
+        return read_answer(case, read_call(reply, case.shown))
 
     said = await judge.ask(Question("skill_flat", messages, case.about, vote), read)
     source = "" if said.verdict is None else "flat"
@@ -274,11 +267,7 @@ def build(judge: JudgeModel, options: Mapping[str, Any]) -> SkillJudge:
     """The scorer; a pair is one order, `burnish.rewards.judges.build` puts both around it."""
     settings = read_options("skill_rm", options, SkillOptions)
     mode = Mode(settings.mode)
-    limits = Limits.of(mode)
-    if settings.method == "tool":
-        limits = replace(limits, steps=TOOL_STEPS)
-        if not settings.python:
-            raise UserError("judge 'skill_rm': method 'tool' without python has no tool at all")
+    limits = Limits.of(mode, is_tool=settings.method == "tool")
     stated = {key: getattr(settings, key) for key in ("steps", "tokens", "time_s", "cost_usd")}
     given = {key: value for key, value in stated.items() if value is not None}
     words = tuple(shipped_skills()) if settings.skills is None else settings.skills

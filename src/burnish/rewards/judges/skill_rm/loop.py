@@ -10,6 +10,7 @@ import inspect
 import json
 import math
 import re
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -67,11 +68,12 @@ class Limits(Struct, frozen=True, kw_only=True):
     """What the server may charge for all steps; 0: no limit."""
 
     @classmethod
-    def of(cls, mode: Mode) -> Limits:
-        """The published limits of a mode."""
+    def of(cls, mode: Mode, *, is_tool: bool = False) -> Limits:
+        """The published limits of a mode; `is_tool`: of a judge that has Python and no skill."""
         if mode is Mode.OPERATIONAL:
-            return cls(steps=6, resources=5, resource_chars=10_000, run_calls=3)
-        return cls()
+            steps = 4 if is_tool else 6
+            return cls(steps=steps, resources=5, resource_chars=10_000, run_calls=3)
+        return cls(steps=4) if is_tool else cls()
 
 
 class ToolUse(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -232,8 +234,7 @@ class Toolbox:
         if self.sandbox_runs >= limits.sandbox_calls:
             return ToolUse(error=f"you have run code {limits.sandbox_calls} times, the most")
         self.sandbox_runs += 1
-        texts = dict(zip(self.case.labels, (r.text for r in self.case.responses), strict=True))
-        shown = visible_case(self.case.request, texts)
+        shown = {"prompt": self.case.request, "responses": self.case.texts}
         ran = await self.runner.run(code, shown, timeout_s=limits.sandbox_s)
         most = limits.output_chars
         return ToolUse(output=cut(ran.output, most), error=cut(ran.error, most))
@@ -296,11 +297,6 @@ class Ran(NamedTuple):
 
     output: str
     error: str = ""
-
-
-def visible_case(prompt: str, responses: Mapping[str, str]) -> dict[str, object]:
-    """All that code may look at."""
-    return {"prompt": prompt, "responses": dict(responses)}
 
 
 class SandboxRunner:
@@ -421,12 +417,10 @@ async def _call(
     tool = "forced" if is_forced else "unreadable"
     try:
         call = read_call(reply.text, case.shown)
-        if call.tool == "final_answer":
+        if is_forced or call.tool == "final_answer":
             tool = tool if is_forced else "final_answer"
             judged.answer = read_answer(case, call)
             judged.source = tool
-        elif is_forced:
-            raise Unreadable(f"called {call.tool:.60} instead")
         else:
             await toolbox.use(judged.steps, call)
     except Unreadable as error:
@@ -454,6 +448,8 @@ def read_plain(case: Case, reply: Reply) -> Answer | None:
 
 
 def read_answer(case: Case, call: Call) -> Answer:
+    if call.tool != "final_answer":
+        raise Unreadable(f"expected final_answer, got a call of {call.tool:.60}")
     return (read_pair_answer if case.is_pair else read_point_answer)(call.arguments)
 
 
@@ -536,13 +532,9 @@ def _what(case: Case) -> str:
     return "two responses" if case.is_pair else "one response"
 
 
-def _material(case: Case, most: int = 0) -> dict[str, str]:
-    texts = [response.text for response in case.responses]
-    request = case.request
-    if most:
-        request, texts = cut(request, most), [cut(text, most) for text in texts]
+def _material(case: Case, most: int = sys.maxsize) -> dict[str, str]:
     blocks = [
-        filled("response", {"label": label, "text": text, "mark": case.mark})
-        for label, text in zip(case.labels, texts, strict=True)
+        filled("response", {"label": label, "text": cut(text, most), "mark": case.mark})
+        for label, text in case.texts.items()
     ]
-    return {"request": request, "responses": "\n".join(blocks), "mark": case.mark}
+    return {"request": cut(case.request, most), "responses": "\n".join(blocks), "mark": case.mark}

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -158,20 +158,25 @@ def _manual(files: Mapping[str, str], problems: list[str]) -> tuple[_Front | Non
     procedure = parts[2].strip()
     if not procedure:
         problems.append(f"{MANUAL}: no procedure below the front matter")
+    return _settings(_Front, MANUAL, parts[1], problems), procedure
+
+
+S = TypeVar("S", bound=Settings)
+
+
+def _settings(kind: type[S], name: str, text: str, problems: list[str]) -> S | None:
+    """The settings in a YAML document; None where they cannot be read, which is a problem."""
+    value, problem = read_yaml(text)
+    if isinstance(value, dict):
+        value = {key: one for key, one in value.items() if one is not None}
     try:
-        front: _Front = reader(_Front)(MANUAL, _table(MANUAL, parts[1]), Call())
+        if problem:
+            raise ArgumentError(f"{name}: {problem}")
+        found: S = reader(kind)(name, value, Call())
+        return found
     except ArgumentError as error:
         problems.append(" ".join(str(error).split()))
-        return None, procedure
-    return front, procedure
-
-
-def _table(name: str, text: str) -> dict[str, Any]:
-    """A YAML document that is a table, without what is left empty."""
-    value, problem = read_yaml(text)
-    if problem or not isinstance(value, dict):
-        raise ArgumentError(f"{name}: {problem or 'expected a table of fields'}")
-    return {key: one for key, one in value.items() if one is not None}
+        return None
 
 
 class _Bank(Settings, frozen=True):
@@ -186,15 +191,12 @@ def _bank(files: Mapping[str, str], problems: list[str]) -> list[Resource]:
             "none: it is for burnish skill evolve"
         )
         return []
-    try:
-        bank: _Bank = reader(_Bank)(BANK, _table(BANK, files[BANK]), Call())
-    except ArgumentError as error:
-        problems.append(" ".join(str(error).split()))
-        return []
-    rows = [(f"resources[{i}]", row, False) for i, row in enumerate(bank.resources)]
-    rows += [(f"runtime_resources[{i}]", row, True) for i, row in enumerate(bank.runtime_resources)]
+    bank = _settings(_Bank, BANK, files[BANK], problems) or _Bank()
+    rows = [(f"resources[{i}]", row) for i, row in enumerate(bank.resources)]
+    rows += [(f"runtime_resources[{i}]", row) for i, row in enumerate(bank.runtime_resources)]
     entries: list[Resource] = []
-    for place, row, is_runtime in rows:
+    for place, row in rows:
+        is_runtime = place.startswith("runtime")
         entry, problem = read_entry(row, f"{BANK}: {place}", is_runtime=is_runtime)
         if entry is not None:
             problem = _misplaced(entry, files, entries)
@@ -394,30 +396,25 @@ def read_yaml(text: str) -> Loaded:
     """The value of one YAML document, or the problem with it: it is plain data, no key stands twice."""
     import yaml
 
+    class Plain(yaml.SafeLoader):  # type: ignore[misc]
+        """Refuses what YAML would read on the quiet: aliases, and the last of equal keys."""
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if getattr(self.peek_event(), "anchor", None):
+                mark = self.peek_event().start_mark
+                raise yaml.MarkedYAMLError(None, None, "anchors and aliases are not allowed", mark)
+            return super().compose_node(parent, index)
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            found = super().construct_mapping(node, deep)
+            if len(found) < len(node.value):
+                raise yaml.MarkedYAMLError(None, None, "a key stands twice", node.start_mark)
+            return found
+
     try:
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
-            if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-                line = event.start_mark.line + 1
-                return Loaded(None, f"line {line}: anchors and aliases are not allowed")
-        twice = _key_twice(yaml.compose(text, Loader=yaml.SafeLoader))
-        return Loaded(None, twice) if twice else Loaded(yaml.safe_load(text))
+        return Loaded(yaml.load(text, Loader=Plain))
     except (yaml.YAMLError, ValueError, ArithmeticError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         place = f"line {mark.line + 1}: " if mark else ""
         said = getattr(error, "problem", None) or str(error)
         return Loaded(None, f"not YAML: {place}{' '.join(str(said).split())[:200]}")
-
-
-def _key_twice(node: Any) -> str:
-    """The first key that stands twice in one table; YAML would silently keep the last."""
-    import yaml
-
-    inner = node.value if isinstance(node, yaml.CollectionNode) else []
-    if isinstance(node, yaml.MappingNode):
-        seen: set[str] = set()
-        for key, _ in inner:
-            if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                return f"line {key.start_mark.line + 1}: '{key.value}' stands twice"
-            seen.add(str(key.value))
-        inner = [value for _, value in inner]
-    return next(filter(None, map(_key_twice, inner)), "")

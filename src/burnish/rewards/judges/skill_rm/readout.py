@@ -26,6 +26,7 @@ from burnish.rewards.judges.reading import (
     Maybe,
     Table,
     choice,
+    field,
     number,
     plain_text,
     read_reply,
@@ -208,10 +209,6 @@ def _fails(value: float | None) -> bool:
     return value is not None and value < 1
 
 
-LONGEST = 100_000
-"""Characters of a reply that are read."""
-
-
 class Call(NamedTuple):
     tool: str
     arguments: Mapping[str, Any]
@@ -234,18 +231,12 @@ class PointAnswer(NamedTuple):
 Answer = PairAnswer | PointAnswer
 
 
-def _object(key: str, value: Any) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise Unreadable(f'expected "{key}" to be an object, got {value!r:.60}')
-    return value
-
-
-def _flags(key: str, value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(f, str) and f in CAPS for f in value):
-        raise Unreadable(f'expected "{key}" to be a list of {", ".join(CAPS)}, got {value!r:.80}')
-    return tuple(value)
-
-
+_object = field("an object", lambda value: isinstance(value, dict))
+_flags = field(
+    f"a list of {', '.join(CAPS)}",
+    lambda value: isinstance(value, list) and all(flag in [*CAPS] for flag in value),
+    tuple,
+)
 _SIDE = choice({"A": 1, "B": -1, "Tie": 0})
 _TEXT = Maybe(plain_text)
 _CALL = Table(Call, tool=plain_text, arguments=Maybe(_object, {}))
@@ -289,8 +280,6 @@ def read_call(reply: str, shown: Sequence[str] = ()) -> Call:
 
     `Unreadable` says why there is none: the judge is told, and the step is spent.
     """
-    if len(reply) > LONGEST:
-        raise Unreadable(f"the reply has {len(reply)} characters; expected one short JSON object")
     call = read_reply(reply, _CALL)
     return read_reply(reply, _CALL, shown) if call.tool == "final_answer" else call
 
@@ -402,11 +391,8 @@ class SkillChecks:
         scope: Scope = Scope.POINT,
         only: Sequence[str] = (),
         name: str = "skill_checks",
-        weight: float = 1.0,
     ) -> None:
         """`only`: ids of the verifiers to run; all of them by default."""
-        if scope not in (Scope.PAIR, Scope.POINT):
-            raise UserError(f"reward '{name}': scope is {scope.value}; expected pair or point")
         there = [e for e in skill.seen_in(Mode.OPERATIONAL).resources if e.is_runtime]
         missing = sorted(set(only) - {entry.id for entry in there})
         if missing or not there:
@@ -414,7 +400,7 @@ class SkillChecks:
             what = f"no verifier '{missing[0]}'" if missing else "no verifiers"
             raise UserError(f"reward '{name}': skill '{skill.name}' has {what}; it has {known}")
         self.entries = tuple(entry for entry in there if not only or entry.id in only)
-        self.skill, self.scope, self.name, self.weight = skill, scope, name, weight
+        self.skill, self.scope, self.name = skill, scope, name
         scorers = [make_verifier(entry) for entry in self.entries]
         self.needs: frozenset[str] = frozenset().union(*(scorer.needs for scorer in scorers))
 

@@ -9,7 +9,6 @@ A verifier is a scorer made of an entry's options; it sees only the fields that 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -191,6 +190,11 @@ class Case:
         return LETTERS[: len(self.responses)]
 
     @property
+    def texts(self) -> dict[str, str]:
+        """The responses by their labels."""
+        return {label: one.text for label, one in zip(self.labels, self.responses, strict=True)}
+
+    @property
     def is_pair(self) -> bool:
         return len(self.responses) == 2
 
@@ -238,11 +242,7 @@ class ReferenceMatch(RuleCheck[ReferenceMatchConfig]):
         config = self.config
         wanted = [gold * config.repeat for gold in references(task.fields.get(config.field))]
         text = response.text.rstrip()[-TAIL:] if config.where == "end" else response.text
-        # Against an empty text, so that this response alone decides.
-        hit = any(
-            reference_match({"reference": gold, "responses": {"A": text, "B": ""}}) == "A"
-            for gold in wanted
-        )
+        hit = any(reference_match(gold, [text]) == "A" for gold in wanted)
         place = "the end of the response" if config.where == "end" else "the response"
         saw = f"reference {short(' or '.join(wanted))!r} {'stands' if hit else 'is not'} in {place}"
         return self.decided(float(hit), saw)
@@ -350,8 +350,6 @@ VERIFIERS: dict[str, Factory] = {
 
 def register_verifier(name: str, factory: Factory) -> None:
     """Add a verifier, or a pipeline, of your own: a function from options to a scorer."""
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name in VERIFIERS:
-        raise UserError(f"verifier '{name}': expected a new name of small letters, digits and '_'.")
     VERIFIERS[name] = factory
 
 
