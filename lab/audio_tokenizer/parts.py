@@ -17,6 +17,7 @@ from burnish.models.audio_tokenizer import (
     AudioGeneratorModel,
     AudioRepresentationModel,
     AudioTokenizerModel,
+    FrozenLMBridge,
     draw_flow,
     new_generator,
     new_representation,
@@ -25,7 +26,6 @@ from burnish.models.audio_tokenizer import (
 from burnish.store.manifest import newest_weights
 from burnish.training import build
 from burnish.training.events import StepDone
-from lab.audio_tokenizer.bridge import FrozenLMBridge
 
 PROMPT = "Write the words you hear: "
 

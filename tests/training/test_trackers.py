@@ -21,6 +21,7 @@ TABLE: dict[str, Any] = {
     "steps": STEPS,
     "evaluation": {"prompts": 8},
     "checkpoint": {"every": 2},
+    "tracked_samples": 3,
 }
 
 
@@ -73,7 +74,9 @@ def test_tensorboard_holds_the_metrics_of_a_continued_run(tmp_path):
             assert [step for step, _ in logged] == [step for step, _ in points] == [0, 1, 2, 3]
             assert [v for _, v in logged] == pytest.approx([v for _, v in points], rel=1e-6)
     assert [e.step for e in found.Scalars("held_out/reward")] == [0, STEPS]
-    assert {"config/text_summary", "result/text_summary"} <= set(found.Tags()["tensors"])
+    assert {"config/text_summary", "result/text_summary", "samples/text_summary"} <= set(
+        found.Tags()["tensors"]
+    )
 
 
 def test_a_stage_has_its_own_folder_in_tensorboard(tmp_path):
@@ -103,6 +106,10 @@ def test_mlflow_holds_each_step_once_after_a_continued_run(tmp_path, offline):
             assert [point.value for point in logged] == [value for _, value in points[name]]
     assert again.data.params["steps"] == str(STEPS)
     assert float(again.data.tags["result.after"]) == again.data.metrics["held_out/reward"]
+    place = Path(client.download_artifacts(run.info.run_id, "samples/step-000001.jsonl"))
+    rows = [json.loads(line) for line in place.read_text().splitlines()]
+    assert len(rows) == 3
+    assert all(row["prompt"] and row["status"] == "ok" for row in rows)
 
 
 def mlflow_runs(folder: Path) -> tuple[Any, list[Any]]:
@@ -169,6 +176,7 @@ def test_wandb_writes_both_parts_of_a_continued_run_under_one_id(tmp_path, offli
         row["trainer/step"]: row["loss/total"] for row in second["history"] if "loss/total" in row
     }
     assert logged == {s: v for s, v in stored_metrics(tmp_path / "run")["loss/total"] if s >= 2}
+    assert any("samples" in key for row in first["history"] for key in row)
     assert second["summary"]["result/status"] == "finished"
 
 
@@ -201,7 +209,7 @@ def play_tracker(monkeypatch: pytest.MonkeyPatch, tracker: object) -> None:
     monkeypatch.setitem(trackers.TRACKERS, "wandb", lambda: tracker)
 
 
-@pytest.mark.parametrize("call", ["start", "log", "finish"])
+@pytest.mark.parametrize("call", ["start", "log", "log_samples", "finish"])
 def test_a_tracker_that_fails_never_stops_the_run(tmp_path, monkeypatch, caplog, call):
     broken = Broken(call)
     play_tracker(monkeypatch, broken)
@@ -244,6 +252,7 @@ def test_numbers_that_are_none_are_not_sent(tmp_path, monkeypatch):
     step = StepDone(0, 4, {"a": 1.0, "b": float("nan")}, 0, 0, 0.1, 0.0, 0.0, False)
     for thread in group._threads:
         thread.start(trackers.TrackedRun("k", "n", tmp_path, "", {}))
+    group._samples = 0
     group.see(step)
     group.close()
     assert sent == [{"a": 1.0}]

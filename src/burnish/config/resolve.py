@@ -41,6 +41,8 @@ class Resolver:
         """Dotted key of everything given -> where."""
         self.words: set[str] = set()
         """Dotted keys of tables that were given as a bare word."""
+        self.kinds: dict[str, Sequence[type[Struct]]] = {}
+        """Dotted key of a table -> the kinds that it may be."""
 
     def resolve(self, given: Given) -> Any:
         """The plain tree of the whole config."""
@@ -59,6 +61,7 @@ class Resolver:
             return None
         given = self._opened(_patched(given, annotation, default), annotation, shape, path)
         if isinstance(given.value, dict) and shape.structs:
+            self.kinds[path] = shape.structs
             struct = self._chosen(shape.structs, given, default, path)
             if struct is None:
                 return {}
@@ -119,7 +122,7 @@ class Resolver:
         valid = [field.key for field in known]
         for key, item in given.value.items():
             if key not in valid and key not in plain:
-                self._unknown(prefix, key, valid, tag, item)
+                self._unknown(prefix, key, valid, tag, item, at)
         for field in known:
             own = getattr(default, field.name) if type(default) is struct else field.default
             item = given.value.get(field.key)
@@ -187,6 +190,7 @@ class Resolver:
         valid: Sequence[str],
         tag: tuple[str, str] | None,
         item: Given,
+        at: Origin,
     ) -> None:
         kind = f" for {tag[0]} '{tag[1]}'" if tag is not None else ""
         near = tag[0] if tag is not None and key == "kind" else _nearest(key, valid)
@@ -205,7 +209,18 @@ class Resolver:
             hint = peer
         elif homes:
             hint = f"Did you mean {' or '.join(map(repr, homes[:3]))}?"
+        elif (
+            tag
+            and item.origin.word
+            and not at.word
+            and (others := self._kinds_with(prefix[:-1], key))
+        ):
+            hint = f"It belongs to {_list(others)}: also set {prefix}{tag[0]}={others[0]}."
         self.problems.append(f"{item.latest()}: unknown key '{prefix}{key}'{kind}. {hint}")
+
+    def _kinds_with(self, path: str, key: str) -> list[str]:
+        marks = ((shapes.tag(one), shapes.fields(one)) for one in self.kinds.get(path, ()))
+        return [mark[1] for mark, own in marks if mark and key in [field.key for field in own]]
 
     def _elsewhere(self, key: str) -> list[str]:
         return shapes.homes(self.schema, key)

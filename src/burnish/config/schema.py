@@ -313,6 +313,8 @@ class Config(Section, frozen=True):
     0: never."""
     trackers: tuple[Literal["wandb", "tensorboard", "mlflow"], ...] = ()
     """Where metrics, config and result are sent beside the run's store; each needs its extra."""
+    tracked_samples: Count = 0
+    """Answers of each step that trackers get as a table."""
 
     def check(self) -> None:
         kinds = [stage.train for stage in self.stages] + [self.train]
@@ -346,6 +348,7 @@ FREE = (
     "checkpoint.",
     "guards.",
     "trackers",
+    "tracked_samples",
     *(
         f"sampler.{key}"
         for key in ("url", "model", "folder", "concurrency", "attempt_s", "deadline_s", "retries")

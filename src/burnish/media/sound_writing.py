@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 Kind = Literal["wav", "flac", "ogg"]
 KINDS = get_args(Kind)
+MOST_OGG_RATE = 200_000
+"""Libvorbis ends the process above it."""
 MOST_WAV_BYTES = 2**32 - 100
 
 
@@ -48,6 +50,7 @@ def encode_sound(
     import numpy as np
 
     found = cast("Samples", samples)
+    _check_rate(kind, rate)
     if bits == 32 and kind != "wav":
         raise refused("bits", bits, "16 or, in a wav, 32")
     if bits == 32:
@@ -100,6 +103,7 @@ def sound_writer(
 
     target, kind, written = path, _kind_of(path), 0
     subtype = ogg.upper() if kind == "ogg" else "PCM_16"
+    _check_rate(kind, rate)
     library = soundfile_library()
     with _whole(target) as part:
         with _output_errors(target):
@@ -151,6 +155,11 @@ class _Output(FileIO):
     def check(self) -> None:
         if self.error is not None:
             raise self.error
+
+
+def _check_rate(kind: str, rate: int) -> None:
+    if kind == "ogg" and rate > MOST_OGG_RATE:
+        raise refused("rate", rate, f"at most {MOST_OGG_RATE:,} for ogg")
 
 
 def _kind_of(path: Path) -> Kind:

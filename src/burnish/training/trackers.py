@@ -19,8 +19,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
+
 from burnish.config.schema import Config
-from burnish.errors import UserError
+from burnish.errors import StoreError, UserError
 from burnish.metrics import STEP_S
 from burnish.seeds import digest
 from burnish.source import describe
@@ -45,6 +47,15 @@ class TrackedRun(NamedTuple):
     """Dotted key -> value."""
 
 
+class SampleRow(NamedTuple):
+    id: str
+    prompt: str
+    response: str
+    reward: float | None
+    """None where there is no value; `status` says why."""
+    status: str
+
+
 class Tracker(Protocol):
     """One library. Only its own thread calls it, in this order."""
 
@@ -55,6 +66,8 @@ class Tracker(Protocol):
     def log(self, metrics: Mapping[str, float], step: int, stage: str, total: int) -> None:
         """Numbers of a step of a stage; `total` also counts the steps of the stages before."""
         ...
+
+    def log_samples(self, rows: Sequence[SampleRow], step: int, total: int) -> None: ...
 
     def finish(self, status: str, result: Mapping[str, Any]) -> None:
         """Close the run: `finished`, `stopped` or `interrupted`, and what came of it."""
@@ -73,7 +86,7 @@ def check_trackers(names: Sequence[str]) -> None:
 class Trackers:
     def __init__(self, config: Config, store: RunStore) -> None:
         check_trackers(config.trackers)
-        self._store = store
+        self._store, self._samples = store, config.tracked_samples
         self._before: dict[str, int] = {}
         steps = 0
         for stage in config.stages:
@@ -99,6 +112,8 @@ class Trackers:
                 prefix = f"{STAGE}{event.stage}/" if event.stage else ""
                 numbers = {prefix + name: value for name, value in event.metrics.items()}
                 self._log(numbers, event.step, event.stage)
+                if self._samples and not event.stage:
+                    self._log_samples(event.step)
             case HeldOut():
                 numbers = {
                     "held_out/valid": float(event.valid),
@@ -134,6 +149,20 @@ class Trackers:
         finite = {name: value for name, value in numbers.items() if math.isfinite(value)}
         total = self._before[stage] + step
         self._send(lambda tracker: tracker.log(finite, step, stage, total))
+
+    def _log_samples(self, step: int) -> None:
+        try:
+            stored = list(self._store.samples(step=step, split="train", limit=self._samples))
+        except StoreError as error:
+            logger.warning("the answers of step %d could not be read for trackers: %s", step, error)
+            return
+        rows = [
+            SampleRow(s.id, s.task.prompt, s.trajectory.text, s.reward.value, s.reward.status.value)
+            for s in stored
+        ]
+        total = self._before[""] + step
+        if rows:
+            self._send(lambda tracker: tracker.log_samples(rows, step, total))
 
     def _send(self, call: Callable[[Tracker], None]) -> None:
         for thread in self._threads:
@@ -234,12 +263,19 @@ class WandbTracker:
         # wandb takes steps in rising order only, and stages begin at 0: it counts all of them.
         self.run.log({**metrics, STEP: step}, step=total)
 
+    def log_samples(self, rows: Sequence[SampleRow], step: int, total: int) -> None:
+        import wandb
+
+        table = wandb.Table(columns=list(SampleRow._fields), data=[list(row) for row in rows])
+        self.run.log({"samples": table, STEP: step}, step=total)
+
     def finish(self, status: str, result: Mapping[str, Any]) -> None:
         self.run.summary.update({f"result/{key}": value for key, value in result.items()})
         self.run.finish(exit_code=0 if status == "finished" else 1)
 
 
 FOLDER = "tensorboard"
+CELL = 400
 
 
 class TensorBoardTracker:
@@ -266,6 +302,10 @@ class TensorBoardTracker:
             writer.add_scalar(name, value, step)
         writer.flush()
 
+    def log_samples(self, rows: Sequence[SampleRow], step: int, total: int) -> None:
+        lines = [_row(SampleRow._fields), _row(["---"] * len(SampleRow._fields))]
+        self._writer("", step).add_text("samples", "\n".join([*lines, *map(_row, rows)]), step)
+
     def finish(self, status: str, result: Mapping[str, Any]) -> None:
         if result:
             text = json.dumps(result, indent=2)
@@ -284,6 +324,11 @@ class TensorBoardTracker:
                 writer.add_text("config", f"```\n{settings}\n```", step)
             self.writers[stage] = writer
         return self.writers[stage]
+
+
+def _row(cells: Sequence[object]) -> str:
+    texts = (" ".join(str(cell)[:CELL].replace("|", "\\|").split()) for cell in cells)
+    return f"| {' | '.join(texts)} |"
 
 
 TAG = "burnish.run"
@@ -342,6 +387,10 @@ class MlflowTracker:
         ]
         if fresh:
             self.client.log_batch(self.run_id, metrics=fresh)
+
+    def log_samples(self, rows: Sequence[SampleRow], step: int, total: int) -> None:
+        lines = [msgspec.json.encode(row._asdict()).decode() for row in rows]
+        self.client.log_text(self.run_id, "\n".join(lines) + "\n", f"samples/step-{step:06d}.jsonl")
 
     def finish(self, status: str, result: Mapping[str, Any]) -> None:
         for key, value in result.items():

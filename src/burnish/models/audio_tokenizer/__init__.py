@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from burnish.models.audio_tokenizer.representation import (
         AudioRepresentationModel as AudioRepresentationModel,
     )
+    from burnish.models.audio_tokenizer.representation import FrozenLMBridge as FrozenLMBridge
     from burnish.models.audio_tokenizer.representation import (
         new_representation as new_representation,
     )

@@ -3,10 +3,9 @@
 import pytest
 import torch
 import transformers
-from lab.audio_tokenizer.bridge import FrozenLMBridge
 
 from burnish.errors import ArgumentError
-from burnish.models.audio_tokenizer import new_representation, new_tokenizer
+from burnish.models.audio_tokenizer import FrozenLMBridge, new_representation, new_tokenizer
 
 SMALL = {"latent_size": 6, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
 
