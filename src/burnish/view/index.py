@@ -1,11 +1,12 @@
-"""The samples of a run as a table in memory: filtered, sorted, counted, and searched by text.
+"""The samples of a run as a table of SQLite: filtered, sorted, counted, and searched by text.
 
     index = RunIndex(folder)
     while index.advance(): ...
     index.search(Filter(status=("ok",)), text="42")
 
 The table holds the columns of `run.db` that are filtered and sorted by, without the texts, so that
-counts are exact and every order can be paged through. Texts are read from the run itself.
+counts are exact and every order can be paged through. It stands in the cache folder, held by one
+viewer; another one, or one that cannot write there, keeps it in memory. Texts are read from the run itself.
 
 All samples of a step (or of an evaluation) are stored in one transaction and lie together, so a
 group is whole when its step is, and a chunk ends where a step does.
@@ -22,9 +23,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 from msgspec import Struct
 
 from burnish.errors import BurnishError
+from burnish.seeds import digest
+from burnish.store.blobs import cache_folder
 from burnish.view.pages.runs import open_run
 
 CHUNK_ROWS = 8192
@@ -34,6 +38,10 @@ SCAN_S = 0.7
 """How long one request scans texts; what is left is scanned by the next."""
 SCAN_ROWS = 1024
 """Rows scanned between two looks at the clock."""
+VERSION = 1
+"""Of the tables in the cache."""
+KEPT = 32
+"""Runs whose tables stay in the cache; the least recently written go."""
 REMEMBERED = 8
 """Texts whose hits are kept, the most recently asked for."""
 
@@ -140,10 +148,13 @@ class Found(NamedTuple):
 
 
 _TABLES = """
-CREATE TABLE rows (n INTEGER PRIMARY KEY, step INTEGER, split TEXT, task TEXT, role TEXT,
+CREATE TABLE IF NOT EXISTS rows (n INTEGER PRIMARY KEY, step INTEGER, split TEXT, task TEXT, role TEXT,
     status TEXT, finish TEXT, keep INTEGER, length INTEGER, reward REAL, advantage REAL, signal TEXT);
-CREATE TABLE parts (name TEXT, row INTEGER, value REAL, PRIMARY KEY (name, row)) WITHOUT ROWID;
-CREATE TABLE hits (text TEXT, row INTEGER, PRIMARY KEY (text, row)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS parts (name TEXT, row INTEGER, value REAL, PRIMARY KEY (name, row))
+    WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS about (one INTEGER PRIMARY KEY, behind INTEGER, last_id TEXT, made TEXT,
+    words BLOB);
+CREATE TEMP TABLE hits (text TEXT, row INTEGER, PRIMARY KEY (text, row)) WITHOUT ROWID;
 """
 _BLOCK = "CASE WHEN {0}.split LIKE 'eval:%' THEN {0}.split ELSE '' END"
 """With the step, what was stored in one transaction."""
@@ -185,15 +196,47 @@ class RunIndex:
         self.thread: threading.Thread | None = None
         self._lock = threading.Lock()
         """Guards the table and what is known of it."""
-        self._reset()
-
-    def _reset(self) -> None:
-        self._table = sqlite3.connect(":memory:", check_same_thread=False)
-        self._table.executescript(_TABLES)
-        self._behind, self._last_id, self._end = 0, "", -1
+        self._behind, self._last_id, self._made, self._end = 0, "", "", -1
         self.words: Counter[tuple[str, str, str, str, str, int]] = Counter()
         """How many rows have each split, role, status, finish, signal and `keep`."""
         self._scans: OrderedDict[str, _Scan] = OrderedDict()
+        self._table = self._opened()
+
+    def _opened(self) -> sqlite3.Connection:
+        """The table in the cache, with what it holds already; where that cannot be had, one in memory."""
+        home = cache_folder() / "view"
+        file = home / f"{digest('view', str(self.folder.resolve()))[:24]}-{VERSION}.db"
+        try:
+            home.mkdir(parents=True, exist_ok=True)
+            written = sorted(home.glob("*.db"), key=lambda one: one.stat().st_mtime)
+            for old in {*written[:-KEPT]} - {file}:
+                old.unlink(missing_ok=True)
+            table = sqlite3.connect(file, timeout=0.1, check_same_thread=False)
+            table.execute("PRAGMA locking_mode = EXCLUSIVE")
+            table.executescript(_TABLES)
+            with table:  # takes the lock
+                table.execute("INSERT OR IGNORE INTO about VALUES (1, 0, '', '', '[]')")
+            query = "SELECT behind, last_id, made, words FROM about"
+            ((self._behind, self._last_id, self._made, words),) = table.execute(query)
+            self.words.update({tuple(key): n for key, n in msgspec.json.decode(words)})
+            return table
+        except sqlite3.DatabaseError as error:
+            if not isinstance(
+                error, sqlite3.OperationalError
+            ):  # no lock of another viewer: damaged
+                file.unlink(missing_ok=True)
+        except OSError:
+            pass
+        table = sqlite3.connect(":memory:", check_same_thread=False)
+        table.executescript(_TABLES)
+        return table
+
+    def _reset(self) -> None:
+        for name in ("rows", "parts", "hits"):
+            self._table.execute(f"DELETE FROM {name}")
+        self._behind, self._end = 0, -1
+        self.words.clear()
+        self._scans.clear()
 
     @property
     def progress(self) -> Progress:
@@ -204,8 +247,10 @@ class RunIndex:
     def advance(self) -> bool:
         """Take in one more chunk; False where the run holds nothing new."""
         with open_run(self.folder, READ_S) as run:
-            if self._behind and list(run.query(_ID, (self._behind,))) != [(self._last_id,)]:
-                with self._lock:
+            same = run.about.created == self._made
+            same = same and list(run.query(_ID, (self._behind,))) == [(self._last_id,)]
+            if self._behind and not same:
+                with self._lock, self._table:
                     self._reset()  # another run lies under the same name by now
             ((end,),) = run.query("SELECT coalesce(max(rowid), 0) FROM samples")
             chunk: list[tuple[list[Any], list[Any]]] = []
@@ -215,12 +260,15 @@ class RunIndex:
                 ((last_id,),) = run.query(_ID, (last,))
                 bounds = self._behind, last
                 chunk = [(list(run.query(_ROWS, bounds)), list(run.query(_PARTS, bounds)))]
+            self._made = run.about.created
         with self._lock, self._table:
             for rows, parts in chunk:
                 marks = ", ".join("?" * len(rows[0]))
                 self._table.executemany(f"INSERT INTO rows VALUES ({marks})", rows)
                 self.words.update((row[2], *row[4:7], row[11], row[7]) for row in rows)
                 self._table.executemany("INSERT OR REPLACE INTO parts VALUES (?, ?, ?)", parts)
+                told = (last, last_id, self._made, msgspec.json.encode([*self.words.items()]))
+                self._table.execute("REPLACE INTO about VALUES (1, ?, ?, ?, ?)", told)
             self._behind, self._last_id, self._end = last, last_id, end
         return bool(chunk)
 
@@ -272,9 +320,11 @@ class RunIndex:
             elif after is not None:
                 conditions.append(f"({key} {sign} ? OR {key} = ? AND n {sign} ? OR {key} IS NULL)")
                 values += [after.value, after.value, after.n]
+            # Rows come in the order of `n` without sorting them.
+            first = "" if key == "n" else f"{key} IS NULL, {key} {down}, "
             query = (
                 f"SELECT n, {key}, signal FROM {source} WHERE {' AND '.join(conditions)} "
-                f"ORDER BY {key} IS NULL, {key} {down}, n {down} LIMIT ?"
+                f"ORDER BY {first}n {down} LIMIT ?"
             )
             rows = [Row(*row) for row in self._table.execute(query, [*values, limit + 1])]
             return Found(rows[:limit], total, len(rows) > limit, self._behind, share)

@@ -26,8 +26,9 @@ from burnish.view.pages.search import excerpt
 
 
 @pytest.fixture(autouse=True)
-def _small_chunks(monkeypatch):
+def _small_chunks(monkeypatch, tmp_path):
     monkeypatch.setattr(view_index, "CHUNK_ROWS", 3)
+    monkeypatch.setenv("BURNISH_CACHE", str(tmp_path / "cache"))
 
 
 def complete(index: RunIndex) -> RunIndex:
@@ -75,6 +76,24 @@ def test_another_run_under_the_same_name_gets_its_own_index(tmp_path):
     complete(index)
     assert index.progress.rows == 1
     assert index.search(Filter(step=Range(8, 8))).total == 1  # as people count
+
+
+def test_a_later_viewer_goes_on_and_one_beside_it_or_a_damaged_file_does_not_matter(tmp_path):
+    folder = hostile_run(tmp_path / "run")
+    first = complete(RunIndex(folder))
+    found, words = first.search(Filter(part="judge")), dict(first.words)
+    beside = RunIndex(folder)
+    assert beside.progress.rows == 0
+    assert complete(beside).search(Filter(part="judge")) == found
+    first._table.close()
+    again = RunIndex(folder)
+    assert (again.progress.rows, dict(again.words)) == (8, words)
+    assert complete(again).search(Filter(part="judge")) == found
+    again._table.close()
+    (file,) = (tmp_path / "cache" / "view").glob("*.db")
+    file.write_bytes(b"no table at all" * 99)
+    assert complete(RunIndex(folder)).search(Filter(part="judge")) == found
+    assert not file.exists()
 
 
 def test_a_search_that_is_cut_short_says_so_and_goes_on(tmp_path, monkeypatch):
