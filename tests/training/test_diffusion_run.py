@@ -28,6 +28,7 @@ SMALL = {
 PROBED = {
     "rates": "p_pots",
     "probe_at": 1,
+    "refit_every": 2,
     "probe_rows": 3,
     "probe_rates": 6,
     "probe_masks": 2,

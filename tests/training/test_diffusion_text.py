@@ -204,6 +204,39 @@ def test_text_is_learned_by_the_recipe_for_answers(tmp_path, monkeypatch):
     one.store.close()
 
 
+def test_other_prompt_tokens_may_be_masked_by_chance(tmp_path):
+    task = {"kind": "arithmetic", "level": 1}
+
+    def rows(rest, folder):
+        train = {
+            "kind": "diffusion",
+            "batch": 40,
+            "canvas": 4,
+            "syntax": "markdown",
+            "syntax_rest": rest,
+        }
+        table = {
+            "task": task,
+            "train": train,
+            "experts": {"field": "answer"},
+            "model": {"path": "diffusion:tiny"},
+        }
+        one = build(load(Config, table), tmp_path / folder, root=tmp_path)
+        found, again = one.algorithm.rows.train(0), one.algorithm.rows.train(0)
+        one.store.close()
+        assert all((a.eligible == b.eligible).all() for a, b in zip(found, again, strict=True))
+        return found
+
+    none, half, every = rows(0.0, "a"), rows(0.5, "b"), rows(1.0, "c")
+    assert all(row.eligible.all() for row in every)
+    for few, some in zip(none, half, strict=True):
+        assert few.ids == some.ids
+        assert (some.eligible | ~few.eligible).all()
+    others = sum((~row.eligible).sum() for row in none)
+    joined = sum((b.eligible & ~a.eligible).sum() for a, b in zip(none, half, strict=True))
+    assert 0.4 < joined / others < 0.6
+
+
 def test_what_is_tried_and_measured_is_the_text(tmp_path, capsys, monkeypatch):
     from burnish.api.variance import read_rows
     from burnish.cli.entry import run

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from burnish.boundary import Count, Name, NonNegative, PositiveInt, Settings, Share
+from burnish.boundary import Count, Name, NonNegative, Positive, PositiveInt, Settings, Share
 from burnish.errors import ArgumentError
 from burnish.lm.base import COLDEST
 from burnish.rewards.models.dir_term import PairTerm
@@ -291,16 +291,23 @@ class DiffusionTrain(DataTrain, frozen=True, tag="diffusion"):
     syntax: Literal["", "html", "markdown", "json", "python"] = ""
     """Syntax tokens of prompts in this format may be masked too (SyRM), which changes what is learned a
     little."""
+    syntax_rest: Share = 0.0
+    """Of `syntax`: chance of every other prompt token to be one that may be masked too."""
     mix_uniform: Share = 0.1
     """Of `p_pots`: share of uniform draws; weights are at most its inverse."""
     probe_at: Count = 0
     """Of `p_pots`: the step at which losses are measured and the density is fitted; uniform before."""
+    refit_every: Count = 0
+    """Of `p_pots`: steps between fits; 0 fits once."""
     probe_rows: PositiveInt = 10
     """Of `p_pots`: rows of a probe."""
     probe_rates: Annotated[int, Meta(ge=5, le=1000)] = 29
     """Of `p_pots`: rates of a probe, closer together where few tokens are masked."""
     probe_masks: PositiveInt = 10
     """Of `p_pots`: masks of a probe for each row and rate."""
+    moment: Literal["second", "within"] = "second"
+    """Of `p_pots`: what a rate costs: the mean squared loss, or without the spread of the data, as the
+    reference has it."""
     loss_max: Annotated[float, Meta(ge=0.0, le=1e6)] = 0.0
     """Of `p_pots`: losses of a probe are cut here; 0: never."""
     max_weight: Annotated[float, Meta(ge=1.0, le=1e9)] = 1e6
@@ -380,6 +387,8 @@ class LatentsTrain(TrainSection, frozen=True, tag="latents"):
     threshold is known."""
     gate_threshold: float = 0.5
     """Share of right answers up to which a question gets latents."""
+    gate_temperature: Positive = 1.0
+    """Of those answers."""
     assume_hard: bool = False
     """Whether questions of which no share is known get latents."""
     encoder: str = "patches"
@@ -459,6 +468,12 @@ class CodecTrain(SoundTrain, frozen=True, kw_only=True, tag="codec"):
     """Of the tokenizer where `model.path` is `new`."""
     windows: tuple[Window, ...] = ()
     """Samples of the windows whose spectra are compared; empty: six sizes, about 4 to 128 ms."""
+    mel_weight: NonNegative = 15.0
+    """Of mel bands in the loss."""
+    wave_weight: NonNegative = 0.0
+    """Of the waveform in the loss; for latents that carry phases, as those of 25 frames a second do not."""
+    kl_weight: NonNegative = 1e-2
+    """Of the bottleneck `kl`: weight of the divergence to N(0, 1)."""
     adversarial: Adversarial | None = None
     """A discriminator beside the spectral loss; none: without."""
 

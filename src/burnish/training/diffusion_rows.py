@@ -50,9 +50,11 @@ from burnish.training.update import MicroBatcher
 FITTED = (
     "mix_uniform",
     "probe_at",
+    "refit_every",
     "probe_rows",
     "probe_rates",
     "probe_masks",
+    "moment",
     "loss_max",
     "max_weight",
 )
@@ -72,6 +74,7 @@ def setting_faults(settings: DiffusionTrain) -> Iterator[str]:
         (is_text, ("sequence", "data"), "train.on = 'text'"),
         (bool(settings.sources), OF_TEXT, "train.data"),
         (not settings.sources, ("by",), "a task set (no train.data)"),
+        (bool(settings.syntax), ("syntax_rest",), "train.syntax"),
         (not is_text or settings.canvas == 0, ("canvas",), "train.on = 'answers'"),
         (not is_text, ("syntax",), "train.on = 'answers'"),
     )
@@ -114,7 +117,9 @@ def noise_of(settings: DiffusionTrain, tokenizer: Tokenizer | None) -> Noise:
     if settings.rates == "p_pots":
         options = {
             "mix_uniform": settings.mix_uniform,
+            "refit_every": settings.refit_every,
             "start": settings.probe_at,
+            "moment": settings.moment,
             "loss_max": settings.loss_max or None,
             "max_weight": settings.max_weight,
         }
@@ -279,13 +284,17 @@ class TaskRows(Rows):
         return max(row.prompt for row in shown), max(row.count for row in shown)
 
     def row(self, task: Task, draw: int, seed: int = 0) -> TokenRow:
-        """The plain row; with `syntax`, syntax tokens of the prompt may be masked too (SyRM)."""
+        """The plain row; with `syntax`, syntax tokens of the prompt and a share of its others may be
+        masked too (SyRM)."""
         row, settings = self.plain_row(task, draw, seed), self.settings
         if not settings.syntax:
             return row
         texts = [self.tokenizer.backend.id_to_token(token) or "" for token in row.ids[: row.prompt]]
         marks = row.eligible.copy()
         marks[: row.prompt] |= np.array(syntax_eligible.plain(texts, settings.syntax))
+        if settings.syntax_rest:
+            drawn = np.random.default_rng((seed, draw)).random(row.prompt)
+            marks[: row.prompt] |= drawn < settings.syntax_rest
         return replace(row, eligible=marks)
 
     def plain_row(self, task: Task, draw: int, seed: int = 0) -> TokenRow:

@@ -65,10 +65,6 @@ WINDOWS_S = (0.004, 0.008, 0.016, 0.032, 0.064, 0.128)
 JUDGED_S = (0.016, 0.064)
 """Of the spectra that the discriminator sees."""
 LOOKED_AT = 16
-MEL_WEIGHT = 15.0
-"""As DAC has it; the waveform itself has none."""
-KL_WEIGHT = 1e-2
-"""Of the bottleneck `kl`: weight of the divergence to N(0, 1)."""
 PERTURBATIONS = (0.3, 0.6)
 """Noise on held-out latents, in standard deviations of each channel."""
 
@@ -247,10 +243,10 @@ class CodecAlgorithm(Algorithm[Crops, CodecMicro]):
         made_Bn = torch.where(mask_Bn, output.audio_values, 0.0)
         rate, lengths_B = self.config.sampling_rate, lengths_B.to(made_Bn)
         parts = reconstruction_terms(made_Bn, sound_Bn, lengths_B, self.windows, rate)
-        total = weighted(parts, MEL_WEIGHT, 0.0)
+        total = weighted(parts, self.settings.mel_weight, self.settings.wave_weight)
         if output.kl is not None:
             parts["kl"] = output.kl
-            total = total + KL_WEIGHT * output.kl
+            total = total + self.settings.kl_weight * output.kl
         if micro.is_judged:
             judged, more = self._judged(sound_Bn, made_Bn)
             total = total + judged

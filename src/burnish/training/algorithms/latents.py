@@ -170,7 +170,7 @@ class LatentsAlgorithm(Algorithm[LatentBatch, LatentMicro]):
     def _measure(self) -> Event:
         records, settings, seeds = self._gated, self.settings, self.setup.seeds
         self.gate.measure(
-            self._asked()._replace(temperature=1.0, max_spans=0),
+            self._asked()._replace(temperature=settings.gate_temperature, max_spans=0),
             records,
             lambda name, turn: seeds.for_("gate", name, turn),
             self.setup.folder / GATE_FILE,
