@@ -19,9 +19,17 @@ from pathlib import Path
 from burnish.errors import UserError
 from lab.plan import Arm, Sizes, Study
 from lab.recipes import START, WARM_START, arm_settings, run_name, start_settings, write_recipe
-from lab.slots import FAILED, Record, Slot, make_start, measure_start, path_of, start_id
-from lab.slots import stored as stored_record
-from lab.slots import work as work_slot
+from lab.slots import (
+    FAILED,
+    Record,
+    Slot,
+    make_start,
+    measure_start,
+    path_of,
+    start_id,
+    stored as stored_record,
+    work as work_slot,
+)
 
 __all__ = ["Arm", "Options", "Study", "run_studies"]
 

@@ -21,8 +21,7 @@ from burnish.lm.base import Sampling
 from burnish.records import Task
 from burnish.rewards.config import RewardConfig, build_all
 from burnish.rollouts import Rollout, single_turn
-from burnish.tasks.config import TaskConfig
-from burnish.tasks.config import build as build_tasks
+from burnish.tasks.config import TaskConfig, build as build_tasks
 from lab.plan import Measure, Subject
 
 if TYPE_CHECKING:

@@ -25,8 +25,7 @@ import msgspec
 
 from burnish.config import Config, load
 from burnish.records import Author, Message, Reward, Span, Task, Trajectory
-from burnish.store import RunStore, StoredSample
-from burnish.store import database as store_database
+from burnish.store import RunStore, StoredSample, database as store_database
 from burnish.training import build
 from burnish.training.trainer import Trainer
 

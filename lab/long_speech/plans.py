@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from recipes.long_speech.scenes import DIMENSIONS, STATES
-from recipes.long_speech.scenes import _instruction as instruction
+from recipes.long_speech.scenes import DIMENSIONS, STATES, _instruction as instruction
 from torch import Tensor, nn
 
 from burnish.models.long_speech import Line, Manner, dimension_dropout, read_scene

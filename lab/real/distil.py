@@ -26,8 +26,7 @@ import msgspec
 from burnish.errors import BurnishError, UserError
 from burnish.records import Task
 from burnish.tasks.base import TaskSet
-from burnish.tasks.config import TaskConfig
-from burnish.tasks.config import build as build_tasks
+from burnish.tasks.config import TaskConfig, build as build_tasks
 from lab.collect import Row
 from lab.real.distil_table import write_table
 from lab.real.study import DATA, GRADES, HERE, SEARCH, Judged, grade_figures, majority, tasks_of

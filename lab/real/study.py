@@ -22,8 +22,7 @@ import msgspec
 from burnish.lm.base import Sampling
 from burnish.rewards.checks.relevance import leading_grade, relevance_reward
 from burnish.tasks.base import TaskSet
-from burnish.tasks.config import TaskConfig
-from burnish.tasks.config import build as build_tasks
+from burnish.tasks.config import TaskConfig, build as build_tasks
 from lab.gd2po.study import GDPO, GRPO
 from lab.measure import answer, part
 from lab.plan import Arm, Column, Study, Subject

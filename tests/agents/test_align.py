@@ -8,8 +8,7 @@ import pytest
 
 import burnish
 from burnish.agents.policyalign.guards import GuardVerdict
-from burnish.api import align as align_module
-from burnish.api import align_steps
+from burnish.api import align as align_module, align_steps
 from burnish.api.align import align
 from burnish.cli.align import align as command
 from burnish.errors import UserError

@@ -4,8 +4,7 @@ from functools import partial
 
 import anyio
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from burnish.agents.march import game
 from burnish.lm.base import Completion, Sampling

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 from fake_train import CHATTY, FAIL, FINISH, GUARD, KILLED, LARGE, WAIT
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from burnish.api import sweep as engine
 from burnish.api.sweep import SweepEvent, find_gpus, parameters_of, run_sweep, sweep

@@ -2,8 +2,7 @@
 
 import pytest
 from bench_cases import data, said
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from burnish.bench.items import Judged, choice_of
 from burnish.bench.judge_accuracy import (

@@ -7,8 +7,7 @@ from functools import partial
 import anyio
 import pytest
 from bench_cases import Planted, pairs
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from burnish.bench import statistics
 from burnish.bench.edits import CUTS, EDITS, format_marks, padding, word_count

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from safetensors.torch import load_file
-from safetensors.torch import save_file as torch_file
+from safetensors.torch import load_file, save_file as torch_file
 
 from burnish.api.audio import About, Latents, write_latents
 from burnish.errors import StoreError

@@ -8,8 +8,7 @@ import threading
 import anyio
 import pytest
 from engine_cases import ANCHOR, Fussy, Group, LongerWins, correct, total
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from burnish.engines import Bridge, as_trl, read_traces
 from burnish.engines.background import call, call_async

@@ -5,8 +5,7 @@ import math
 from statistics import fmean
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from lab.dir.best_of_n import best_of_n_curve
 
 

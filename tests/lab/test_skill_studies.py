@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from lab.skill_rm.ifeval import load as load_ifeval
-from lab.skill_rm.ifeval import scripted_judge
-from lab.skill_rm.judgebench import load as load_judgebench
-from lab.skill_rm.judgebench import sides
+from lab.skill_rm.ifeval import load as load_ifeval, scripted_judge
+from lab.skill_rm.judgebench import load as load_judgebench, sides
 from lab.skill_rm.llmbar import load as load_llmbar
 from lab.skill_rm.masking import TOYS
 from lab.skill_rm.report import DATA, HOME, interval, tally

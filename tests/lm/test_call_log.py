@@ -9,8 +9,7 @@ import time
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
 from burnish.errors import StoreError, UserError

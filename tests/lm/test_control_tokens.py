@@ -5,10 +5,16 @@ import json
 
 import anyio
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
-from tokenizers import Tokenizer as Backend
+from hypothesis import given, settings, strategies as st
+from tokenizers import (
+    AddedToken,
+    Tokenizer as Backend,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    trainers,
+)
 
 from burnish.errors import UserError
 from burnish.lm.base import Completion

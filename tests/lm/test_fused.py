@@ -12,8 +12,7 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 pytest.importorskip("triton", reason="triton is not installed; it comes with torch for CUDA")
 
-from burnish.lm import decoder as decoder_module
-from burnish.lm import fused, fused_kernels, siamese_kernels
+from burnish.lm import decoder as decoder_module, fused, fused_kernels, siamese_kernels
 from burnish.lm.architecture import OWN, Architecture
 from burnish.lm.decoder import Decoder, init_weights
 from burnish.lm.model_input import ModelInput

@@ -4,8 +4,7 @@ import random
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from burnish.errors import BoundaryError, JudgeError
 from burnish.lm import failures

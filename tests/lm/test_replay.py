@@ -2,8 +2,7 @@
 
 import anyio
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from burnish.errors import ModelError, StoreError, UserError
 from burnish.lm import LM, Completion, Sampling, Scores

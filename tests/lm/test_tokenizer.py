@@ -5,8 +5,7 @@ import logging
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from burnish.errors import UserError
 from burnish.lm.chat_template import ChatTemplate

@@ -14,10 +14,10 @@ from burnish.models.masked_diffusion import (
     PPots,
     collate,
     probe_table,
+    report as report_module,
     token_nll,
     variance_report,
 )
-from burnish.models.masked_diffusion import report as report_module
 from burnish.models.masked_diffusion.objective import mask_chance
 from burnish.models.masked_diffusion.rates import rate_cells
 from burnish.models.masked_diffusion.report import MASK_KINDS, _shares, _stratum_shares

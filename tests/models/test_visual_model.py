@@ -22,10 +22,10 @@ from burnish.models.visual import (
     VisualConfig,
     VisualModel,
     VisualProcessor,
+    encoder as eyes,
     has_lite0,
     new_visual,
 )
-from burnish.models.visual import encoder as eyes
 
 needs_lite0 = pytest.mark.skipif(not has_lite0(), reason=f"no encoder weights: {eyes.INSTALL}")
 SIZES = {"encoder": "tiny", "image_size": 64, "strides": [8, 16], "token_stride": 16}

@@ -4,8 +4,7 @@ import struct
 import anyio
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from burnish.metrics import agreeing, known
 from burnish.policy import Recipe, RewardBatch, advantages

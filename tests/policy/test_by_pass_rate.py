@@ -3,8 +3,7 @@ import math
 import msgspec
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from policy_cases import f64
 from torch.utils._python_dispatch import TorchDispatchMode
 

@@ -5,8 +5,7 @@ from functools import partial
 import policy_cases
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from policy_cases import f64
 
 from burnish.policy import (

@@ -2,8 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from policy_cases import assert_close
 
 from burnish.policy.conflict import conflict_keep

@@ -4,8 +4,7 @@ from functools import partial
 import policy_cases
 import pytest
 import torch
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from policy_cases import f64
 
 from burnish.policy.grpo import grpo_advantage

@@ -3,8 +3,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from burnish.errors import ArgumentError
 from burnish.policy import Recipe, RewardBatch, Stepwise, advantages

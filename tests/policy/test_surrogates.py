@@ -3,8 +3,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from peer_libraries import both_agree, close, gradient, trl_loss, verl_loss, whole_batch
 from policy_cases import loss_batch
 

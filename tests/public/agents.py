@@ -1,8 +1,7 @@
 """One valid call of every public function of agents, and what it lets pass."""
 
 import burnish
-from burnish.agents import policyalign, ssp, trace2skill
-from burnish.agents import prompt as prompt_search
+from burnish.agents import policyalign, prompt as prompt_search, ssp, trace2skill
 from public.common import Case, f64
 
 ASKED_TASK = burnish.Task("t", (burnish.Message("user", "What is 3 + 4?"),))

@@ -15,8 +15,7 @@ from burnish.rewards.judges import (
 )
 from burnish.rewards.judges.instruction import Disagreement, Labelled
 from burnish.rewards.judges.rubric.items import Point
-from burnish.rewards.judges.skill_rm.readout import Item as PairItem
-from burnish.rewards.judges.skill_rm.readout import Tier
+from burnish.rewards.judges.skill_rm.readout import Item as PairItem, Tier
 from public.common import NEEDED, OPTIONAL, PARSED, Case
 
 CRITERIA = [{"type": "core", "winner": "A", "score": 2}, {"winner": "B", "score": -1}]

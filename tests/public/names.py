@@ -1,8 +1,7 @@
 """Names that other people's code calls, and public functions with tests of their own."""
 
 from burnish import bench, media, policy, rewards, speech
-from burnish.agents import policyalign, ssp, trace2skill
-from burnish.agents import prompt as prompt_search
+from burnish.agents import policyalign, prompt as prompt_search, ssp, trace2skill
 from burnish.bench import loaders
 from burnish.models import (
     audio_tokenizer,

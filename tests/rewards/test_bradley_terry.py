@@ -7,8 +7,7 @@ import math
 import msgspec
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from burnish.rewards.models import bradley_terry_loss, centring_loss
 from burnish.rewards.models.card import (

@@ -7,8 +7,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import nn
 
 from burnish.errors import UserError
@@ -17,6 +16,7 @@ from burnish.rewards.models import (
     Attribute,
     BiasHead,
     BiasPenalty,
+    Pair as TaskPair,
     accuracy_by_group,
     attribute_correlation,
     attribute_labels,
@@ -32,7 +32,6 @@ from burnish.rewards.models import (
     rmbench_metrics,
     total_loss,
 )
-from burnish.rewards.models import Pair as TaskPair
 from burnish.rewards.models.bias_attributes import ATTRIBUTES
 from burnish.rewards.models.dir import club, represent
 from burnish.rewards.models.dir_term import BiasSettings

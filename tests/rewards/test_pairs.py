@@ -6,8 +6,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from burnish.rewards import genrm_reward, pair_outcome, parse_pair_scores, vote
 

@@ -8,8 +8,7 @@ import time
 import anyio
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from burnish.policy import grpo_advantage
 from burnish.records import Message, Response, Status, Task

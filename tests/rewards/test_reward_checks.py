@@ -3,8 +3,7 @@
 import time
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from reward_cases import a_task, answers, score, statuses, values
 
 from burnish.errors import UserError

@@ -2,8 +2,7 @@
 
 import anyio
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 from msgspec.structs import replace
 from reward_cases import PairScripted, Scripted, a_task, answers, score, statuses, values
 

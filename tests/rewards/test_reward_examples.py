@@ -7,8 +7,7 @@ from statistics import fmean
 import anyio
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from recipes.brpo import stories
 from recipes.clipo import two_ways
 from recipes.medalign import health

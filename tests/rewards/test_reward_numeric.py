@@ -4,8 +4,7 @@ import time
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from reward_cases import a_task, score, statuses, values
 
 from burnish.records import Message, Task

@@ -5,8 +5,7 @@ import time
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from reward_cases import a_task, score, statuses, values
 
 from burnish.records import Visibility

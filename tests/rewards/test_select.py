@@ -5,8 +5,7 @@ import random
 
 import anyio
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from reward_cases import PairScripted, Scripted, a_task, answers
 
 from burnish.errors import UserError

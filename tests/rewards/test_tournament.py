@@ -4,8 +4,7 @@ import math
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from reward_cases import a_task, score, statuses, values
 
 from burnish.errors import UserError

@@ -9,8 +9,7 @@ import tomllib
 import anyio
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from reward_cases import Scripted, a_task, answers, score, statuses, values
 
 from burnish.errors import ModelError, RewardError, UserError

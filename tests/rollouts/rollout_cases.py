@@ -3,8 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from tokenizers import AddedToken, decoders, models, pre_tokenizers
-from tokenizers import Tokenizer as Backend
+from tokenizers import AddedToken, Tokenizer as Backend, decoders, models, pre_tokenizers
 
 from burnish.lm.base import Completion, Sampling
 from burnish.lm.tokenizer import Tokenizer

@@ -3,8 +3,7 @@
 import anyio
 import pytest
 import tokenizers
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from rollout_cases import CHATML, FAMILIES, Speaker, a_task, assert_masked, shown, tokenizer
 from tokenizers import AddedToken, normalizers, processors
 

@@ -8,8 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from lab.long_speech.labels import agreement
 
 from burnish.errors import UserError

@@ -10,8 +10,7 @@ import threading
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from store_samples import make_reward, make_sample, make_step
 
 from burnish.errors import StoreError, UserError

@@ -3,8 +3,7 @@
 import subprocess
 import sys
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from burnish.records import Message, Task
 from burnish.tasks import FiniteTasks, epoch_order

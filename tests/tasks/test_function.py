@@ -5,8 +5,7 @@ import tomllib
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from burnish.errors import UserError
 from burnish.tasks import Function, FunctionTasks, TaskConfig, TaskSet, build

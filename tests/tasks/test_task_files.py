@@ -4,8 +4,7 @@ import contextlib
 import json
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from burnish.errors import UserError
 from burnish.tasks import File, HeldOutColumn, HeldOutFile, HeldOutShare, content_key, load_file

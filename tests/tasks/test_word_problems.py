@@ -3,8 +3,7 @@
 import re
 from random import Random
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from recipes.diffusion_words.problems import make
 
 

@@ -5,8 +5,7 @@ import os
 import zipfile
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from openpyxl import Workbook
 
 from burnish.errors import StoreError, UserError

@@ -23,8 +23,8 @@ from burnish.tools import (
     Sandbox,
     SandboxLimits,
     Strength,
+    sandbox as sandbox_module,
 )
-from burnish.tools import sandbox as sandbox_module
 from burnish.tools.inside.confine import granted
 from burnish.tools.inside.descend import remove
 from burnish.tools.isolation import EXTRAS, Plan, interpreter_mounts

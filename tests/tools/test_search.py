@@ -2,8 +2,7 @@
 
 import math
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from burnish.tools.search import Passage, PassageIndex, Retriever, shown_passages, tokens
 from burnish.tools.search.passages import _WORD

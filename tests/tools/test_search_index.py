@@ -10,8 +10,7 @@ from itertools import pairwise
 import bm25s
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from search_cases import ROWS, WordEncoder, write_rows
 
 from burnish.errors import StoreError, UserError
@@ -20,13 +19,13 @@ from burnish.tools.search import (
     PassageIndex,
     Retriever,
     SearchIndex,
+    bm25 as bm25_module,
+    bm25 as dense_module,
     open_index,
     reciprocal_rank_fusion,
     tokens,
     write_index,
 )
-from burnish.tools.search import bm25 as bm25_module
-from burnish.tools.search import bm25 as dense_module
 from burnish.tools.search.bm25 import build_postings, top
 from burnish.tools.search.index import _locked
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from method_cases import METHODS, SHOWN
 from safetensors.torch import load_file
 from training_cases import assert_same, finish, finish_with_stops, outcome, trainer

@@ -8,16 +8,13 @@ from training_cases import resolved, rollout
 
 from burnish.config.schema import Lora, Optimiser
 from burnish.errors import UserError
-from burnish.lm import decoder as decoder_room
-from burnish.lm import head as head_room
-from burnish.lm import load_model
+from burnish.lm import decoder as decoder_room, head as head_room, load_model
 from burnish.lm.architecture import Architecture
 from burnish.lm.decoder import Decoder, init_weights, plain_head
 from burnish.lm.model_input import ModelInput
 from burnish.policy.batch import Advantages
 from burnish.seeds import Seeds
-from burnish.training import forecast as forecast_room
-from burnish.training import packing as packing_room
+from burnish.training import forecast as forecast_room, packing as packing_room
 from burnish.training.algorithms.policy_update import PolicyBatch, PolicyUpdate
 from burnish.training.forecast import (
     CPU_TOKENS,

@@ -2,8 +2,7 @@ from collections import Counter
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from burnish.errors import UserError
 from burnish.training.curriculum import (

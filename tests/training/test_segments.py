@@ -1,8 +1,7 @@
 import itertools
 
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from training_cases import rollout
 
 from burnish.lm import load_model

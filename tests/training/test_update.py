@@ -10,8 +10,7 @@ from training_cases import finish, rollout, trainer
 
 from burnish.config import Config, load, rooted
 from burnish.config.recipes import all_recipes
-from burnish.config.schema import DiffusionPolicyTrain, Optimiser
-from burnish.config.schema import Update as UpdateConfig
+from burnish.config.schema import DiffusionPolicyTrain, Optimiser, Update as UpdateConfig
 from burnish.errors import ArgumentError, UserError
 from burnish.lm.folder import load_model
 from burnish.lm.model_input import ModelInput

@@ -6,8 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from lab.audit.hacks import FLAWS, run, train
 
 from burnish.records import Author, Message, Reward, Span, Status, Task, Trajectory

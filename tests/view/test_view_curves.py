@@ -2,8 +2,7 @@
 
 import math
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from burnish.store import RunStore
 from burnish.view import HeldOutPoint, curves_of, text_plot

@@ -6,8 +6,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from burnish.records import Author, Evidence, Message, Reward, Span, Status, Task, Trajectory
 from burnish.store import RunStore, StoredSample

@@ -1,7 +1,6 @@
 """Curves on one line: heights by hand, shared scales, gaps."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from burnish.view.curves import BLOCKS, scale_of, sparkline
 

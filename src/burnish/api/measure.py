@@ -22,8 +22,7 @@ from burnish.api.sweep import SweepResult
 from burnish.api.sweep_plan import RunState
 from burnish.arguments import as_path, as_word, refused
 from burnish.bench.comparison import RunComparison, compare_runs
-from burnish.bench.evaluation import Evaluation
-from burnish.bench.evaluation import evaluate as evaluate_tasks
+from burnish.bench.evaluation import Evaluation, evaluate as evaluate_tasks
 from burnish.bench.run_tables import RunTable, run_table
 from burnish.boundary import Count, PositiveInt, public, public_method
 from burnish.config.given import PYTHON

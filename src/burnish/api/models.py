@@ -16,8 +16,7 @@ from burnish.errors import UserError
 from burnish.lm.base import LM
 from burnish.lm.named import open_lm
 from burnish.store.frames import RunFrames
-from burnish.store.manifest import is_ours, newest_weights
-from burnish.store.manifest import read as read_manifest
+from burnish.store.manifest import is_ours, newest_weights, read as read_manifest
 
 T = TypeVar("T")
 

@@ -13,8 +13,7 @@ from burnish.bench.items import Item
 from burnish.bench.judging import rewards_of, version_of
 from burnish.errors import UserError, did_you_mean
 from burnish.lm.base import LM, Completion, Prompt, Sampling, Scores
-from burnish.lm.budget import CHARACTERS_A_TOKEN, Budget, Forecast
-from burnish.lm.budget import forecast as forecast_of
+from burnish.lm.budget import CHARACTERS_A_TOKEN, Budget, Forecast, forecast as forecast_of
 from burnish.lm.http import Prices, Structured
 from burnish.lm.jobs import Limits
 from burnish.lm.named import open_lm

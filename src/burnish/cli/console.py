@@ -18,8 +18,7 @@ from rich.text import Text
 
 from burnish.intervals import interval_text
 from burnish.metrics import RATIO_MAX, SURROGATE
-from burnish.texts import duration, safe
-from burnish.texts import share as share
+from burnish.texts import duration, safe, share as share
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -23,10 +23,10 @@ from burnish.store import (
     RunStatus,
     RunStore,
     StoredEvaluation,
+    export as export_table,
     find_run,
     list_runs,
 )
-from burnish.store import export as export_table
 from burnish.store.frames import media_folder
 from burnish.texts import safe
 

@@ -8,26 +8,29 @@ from typing import Annotated, ClassVar, Literal
 from msgspec import Meta
 
 from burnish.boundary import Count, Fraction, Name, NonNegative, PositiveInt, Seconds, Seed, Share
-from burnish.config.train_kinds import Adversarial as Adversarial
-from burnish.config.train_kinds import CodecSizes as CodecSizes
-from burnish.config.train_kinds import CodecTrain as CodecTrain
-from burnish.config.train_kinds import DiffusionPolicyTrain as DiffusionPolicyTrain
-from burnish.config.train_kinds import DiffusionTrain as DiffusionTrain
-from burnish.config.train_kinds import DistilTrain as DistilTrain
-from burnish.config.train_kinds import DpoTrain as DpoTrain
-from burnish.config.train_kinds import FunctionTrain as FunctionTrain
-from burnish.config.train_kinds import GeneratorSizes as GeneratorSizes
-from burnish.config.train_kinds import LatentsTrain as LatentsTrain
-from burnish.config.train_kinds import PairTrain as PairTrain
-from burnish.config.train_kinds import PlainName, Section
-from burnish.config.train_kinds import PolicyTrain as PolicyTrain
-from burnish.config.train_kinds import PretrainTrain as PretrainTrain
-from burnish.config.train_kinds import ProcessRewardModelTrain as ProcessRewardModelTrain
-from burnish.config.train_kinds import RewardModelTrain as RewardModelTrain
-from burnish.config.train_kinds import SftTrain as SftTrain
-from burnish.config.train_kinds import SpeechTrain as SpeechTrain
-from burnish.config.train_kinds import Train as Train
-from burnish.config.train_kinds import TrainSection as TrainSection
+from burnish.config.train_kinds import (
+    Adversarial as Adversarial,
+    CodecSizes as CodecSizes,
+    CodecTrain as CodecTrain,
+    DiffusionPolicyTrain as DiffusionPolicyTrain,
+    DiffusionTrain as DiffusionTrain,
+    DistilTrain as DistilTrain,
+    DpoTrain as DpoTrain,
+    FunctionTrain as FunctionTrain,
+    GeneratorSizes as GeneratorSizes,
+    LatentsTrain as LatentsTrain,
+    PairTrain as PairTrain,
+    PlainName,
+    PolicyTrain as PolicyTrain,
+    PretrainTrain as PretrainTrain,
+    ProcessRewardModelTrain as ProcessRewardModelTrain,
+    RewardModelTrain as RewardModelTrain,
+    Section,
+    SftTrain as SftTrain,
+    SpeechTrain as SpeechTrain,
+    Train as Train,
+    TrainSection as TrainSection,
+)
 from burnish.errors import ArgumentError
 from burnish.lm.new_model import NewModel
 from burnish.numbers import Multiple, in_steps

@@ -8,34 +8,43 @@ from typing import TYPE_CHECKING
 from burnish.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from burnish.lm.base import LM as LM
-    from burnish.lm.base import Completion as Completion
-    from burnish.lm.base import MediaIds as MediaIds
-    from burnish.lm.base import Prompt as Prompt
-    from burnish.lm.base import Sampler as Sampler
-    from burnish.lm.base import Sampling as Sampling
-    from burnish.lm.base import Scores as Scores
-    from burnish.lm.call_log import CallLog as CallLog
-    from burnish.lm.call_log import read_calls as read_calls
-    from burnish.lm.embedded import SentenceEncoder as SentenceEncoder
-    from burnish.lm.embedded import embedded_encoder as embedded_encoder
-    from burnish.lm.embedded import embedded_model as embedded_model
-    from burnish.lm.folder import LoadedModel as LoadedModel
-    from burnish.lm.folder import load_model as load_model
-    from burnish.lm.folder import save_model as save_model
+    from burnish.lm.base import (
+        LM as LM,
+        Completion as Completion,
+        MediaIds as MediaIds,
+        Prompt as Prompt,
+        Sampler as Sampler,
+        Sampling as Sampling,
+        Scores as Scores,
+    )
+    from burnish.lm.call_log import CallLog as CallLog, read_calls as read_calls
+    from burnish.lm.embedded import (
+        SentenceEncoder as SentenceEncoder,
+        embedded_encoder as embedded_encoder,
+        embedded_model as embedded_model,
+    )
+    from burnish.lm.folder import (
+        LoadedModel as LoadedModel,
+        load_model as load_model,
+        save_model as save_model,
+    )
     from burnish.lm.hardware import choose_threads as choose_threads
     from burnish.lm.http import OpenAILM as OpenAILM
     from burnish.lm.local import LocalLM as LocalLM
     from burnish.lm.model_input import ModelInput as ModelInput
     from burnish.lm.named import open_lm as open_lm
-    from burnish.lm.new_model import NewModel as NewModel
-    from burnish.lm.new_model import new_model_folder as new_model_folder
-    from burnish.lm.new_model import tiny_model as tiny_model
-    from burnish.lm.new_model import train_bpe as train_bpe
+    from burnish.lm.new_model import (
+        NewModel as NewModel,
+        new_model_folder as new_model_folder,
+        tiny_model as tiny_model,
+        train_bpe as train_bpe,
+    )
     from burnish.lm.remote import RemoteSampler as RemoteSampler
-    from burnish.lm.replay import RecordingLM as RecordingLM
-    from burnish.lm.replay import ReplayLM as ReplayLM
-    from burnish.lm.replay import ScriptedLM as ScriptedLM
+    from burnish.lm.replay import (
+        RecordingLM as RecordingLM,
+        ReplayLM as ReplayLM,
+        ScriptedLM as ScriptedLM,
+    )
     from burnish.lm.request_pool import RequestPool as RequestPool
 
 __getattr__, __dir__ = lazy_exports(__name__)

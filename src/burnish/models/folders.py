@@ -13,8 +13,7 @@ import torch
 import transformers
 from msgspec import Meta
 from torch import Tensor, nn
-from transformers import PreTrainedModel
-from transformers import initialization as init
+from transformers import PreTrainedModel, initialization as init
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from burnish.arguments import as_path, as_seed, as_word

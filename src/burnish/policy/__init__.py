@@ -11,150 +11,208 @@ from typing import TYPE_CHECKING
 from burnish.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from burnish.policy.aggregate import Aggregate as Aggregate
-    from burnish.policy.aggregate import aggregate_loss as aggregate_loss
-    from burnish.policy.aggregate import normaliser_of as normaliser_of
-    from burnish.policy.answer_first import answer_kd as answer_kd
-    from burnish.policy.answer_first import first_token_grade as first_token_grade
-    from burnish.policy.answer_first import label_tokens as label_tokens
-    from burnish.policy.auxiliary import KL as KL
-    from burnish.policy.auxiliary import SFT as SFT
-    from burnish.policy.auxiliary import AdaptiveEntropy as AdaptiveEntropy
-    from burnish.policy.auxiliary import Entropy as Entropy
-    from burnish.policy.auxiliary import adapted_entropy_coefficient as adapted_entropy_coefficient
-    from burnish.policy.auxiliary import kl_penalty as kl_penalty
-    from burnish.policy.auxiliary import mode_balanced_loss as mode_balanced_loss
-    from burnish.policy.auxiliary import sft_nll as sft_nll
-    from burnish.policy.auxiliary import token_entropy as token_entropy
-    from burnish.policy.balance import BalanceState as BalanceState
-    from burnish.policy.balance import GradientOverlap as GradientOverlap
-    from burnish.policy.balance import adapted_coefficient as adapted_coefficient
-    from burnish.policy.balance import gradient_overlap as gradient_overlap
-    from burnish.policy.baselines import BatchNormalise as BatchNormalise
-    from burnish.policy.baselines import GreedyBaseline as GreedyBaseline
-    from burnish.policy.baselines import LeaveOneOut as LeaveOneOut
-    from burnish.policy.baselines import LengthWeightedBaseline as LengthWeightedBaseline
-    from burnish.policy.baselines import opo_advantage as opo_advantage
-    from burnish.policy.baselines import reinforce_pp_advantage as reinforce_pp_advantage
-    from burnish.policy.baselines import remax_advantage as remax_advantage
-    from burnish.policy.baselines import rloo_advantage as rloo_advantage
-    from burnish.policy.batch import Advantages as Advantages
-    from burnish.policy.batch import Estimate as Estimate
-    from burnish.policy.batch import Loss as Loss
-    from burnish.policy.batch import LossBatch as LossBatch
-    from burnish.policy.batch import Normaliser as Normaliser
-    from burnish.policy.batch import RewardBatch as RewardBatch
-    from burnish.policy.brpo import PositionWeight as PositionWeight
-    from burnish.policy.brpo import Raw as Raw
-    from burnish.policy.brpo import Skew as Skew
-    from burnish.policy.brpo import brpo_advantages as brpo_advantages
-    from burnish.policy.brpo import raw_advantage as raw_advantage
-    from burnish.policy.brpo import skew_filter as skew_filter
-    from burnish.policy.compute import advantages as advantages
-    from burnish.policy.compute import informative as informative
-    from burnish.policy.compute import loss as loss
-    from burnish.policy.conflict import Magnitude as Magnitude
-    from burnish.policy.conflict import RandomDrop as RandomDrop
-    from burnish.policy.conflict import SignConflict as SignConflict
-    from burnish.policy.conflict import SnrConflict as SnrConflict
-    from burnish.policy.conflict import group_keep_ratio as group_keep_ratio
-    from burnish.policy.conflict import magnitude_filter as magnitude_filter
-    from burnish.policy.conflict import random_filter as random_filter
-    from burnish.policy.conflict import sign_conflict as sign_conflict
-    from burnish.policy.conflict import snr_ratio as snr_ratio
-    from burnish.policy.contrast.component import Contrastive as Contrastive
-    from burnish.policy.contrast.component import clipo_advantage as clipo_advantage
-    from burnish.policy.contrast.component import pool_hidden as pool_hidden
-    from burnish.policy.contrast.head import ContrastiveHead as ContrastiveHead
-    from burnish.policy.contrast.head import HeadState as HeadState
-    from burnish.policy.contrast.head import contrastive_reward as contrastive_reward
-    from burnish.policy.contrast.head import head_step as head_step
+    from burnish.policy.aggregate import (
+        Aggregate as Aggregate,
+        aggregate_loss as aggregate_loss,
+        normaliser_of as normaliser_of,
+    )
+    from burnish.policy.answer_first import (
+        answer_kd as answer_kd,
+        first_token_grade as first_token_grade,
+        label_tokens as label_tokens,
+    )
+    from burnish.policy.auxiliary import (
+        KL as KL,
+        SFT as SFT,
+        AdaptiveEntropy as AdaptiveEntropy,
+        Entropy as Entropy,
+        adapted_entropy_coefficient as adapted_entropy_coefficient,
+        kl_penalty as kl_penalty,
+        mode_balanced_loss as mode_balanced_loss,
+        sft_nll as sft_nll,
+        token_entropy as token_entropy,
+    )
+    from burnish.policy.balance import (
+        BalanceState as BalanceState,
+        GradientOverlap as GradientOverlap,
+        adapted_coefficient as adapted_coefficient,
+        gradient_overlap as gradient_overlap,
+    )
+    from burnish.policy.baselines import (
+        BatchNormalise as BatchNormalise,
+        GreedyBaseline as GreedyBaseline,
+        LeaveOneOut as LeaveOneOut,
+        LengthWeightedBaseline as LengthWeightedBaseline,
+        opo_advantage as opo_advantage,
+        reinforce_pp_advantage as reinforce_pp_advantage,
+        remax_advantage as remax_advantage,
+        rloo_advantage as rloo_advantage,
+    )
+    from burnish.policy.batch import (
+        Advantages as Advantages,
+        Estimate as Estimate,
+        Loss as Loss,
+        LossBatch as LossBatch,
+        Normaliser as Normaliser,
+        RewardBatch as RewardBatch,
+    )
+    from burnish.policy.brpo import (
+        PositionWeight as PositionWeight,
+        Raw as Raw,
+        Skew as Skew,
+        brpo_advantages as brpo_advantages,
+        raw_advantage as raw_advantage,
+        skew_filter as skew_filter,
+    )
+    from burnish.policy.compute import (
+        advantages as advantages,
+        informative as informative,
+        loss as loss,
+    )
+    from burnish.policy.conflict import (
+        Magnitude as Magnitude,
+        RandomDrop as RandomDrop,
+        SignConflict as SignConflict,
+        SnrConflict as SnrConflict,
+        group_keep_ratio as group_keep_ratio,
+        magnitude_filter as magnitude_filter,
+        random_filter as random_filter,
+        sign_conflict as sign_conflict,
+        snr_ratio as snr_ratio,
+    )
+    from burnish.policy.contrast.component import (
+        Contrastive as Contrastive,
+        clipo_advantage as clipo_advantage,
+        pool_hidden as pool_hidden,
+    )
+    from burnish.policy.contrast.head import (
+        ContrastiveHead as ContrastiveHead,
+        HeadState as HeadState,
+        contrastive_reward as contrastive_reward,
+        head_step as head_step,
+    )
     from burnish.policy.contrast.losses import contrastive_losses as contrastive_losses
-    from burnish.policy.correction import MaskedImportance as MaskedImportance
-    from burnish.policy.correction import NoCorrection as NoCorrection
-    from burnish.policy.correction import TruncatedImportance as TruncatedImportance
-    from burnish.policy.correction import masked_importance as masked_importance
-    from burnish.policy.correction import truncated_importance as truncated_importance
-    from burnish.policy.dapo import InformativeGroups as InformativeGroups
-    from burnish.policy.dapo import KeepAll as KeepAll
-    from burnish.policy.dapo import OverlongPenalty as OverlongPenalty
-    from burnish.policy.dapo import informative_groups as informative_groups
-    from burnish.policy.dapo import overlong_penalty as overlong_penalty
-    from burnish.policy.distillation import distil_loss as distil_loss
-    from burnish.policy.distillation import ema as ema
-    from burnish.policy.distillation import policy_sensitivity as policy_sensitivity
-    from burnish.policy.distillation import sampled_kl as sampled_kl
-    from burnish.policy.distillation import token_forward_kl as token_forward_kl
-    from burnish.policy.distillation import token_reverse_kl as token_reverse_kl
-    from burnish.policy.dry_run import WeightingComparison as WeightingComparison
-    from burnish.policy.dry_run import compare_weightings as compare_weightings
-    from burnish.policy.elastic import Elastic as Elastic
-    from burnish.policy.elastic import elastic_bounds as elastic_bounds
-    from burnish.policy.elastic import group_variance as group_variance
-    from burnish.policy.elastic import mean_elastic_budget as mean_elastic_budget
-    from burnish.policy.gdpo import NormaliseThenSum as NormaliseThenSum
-    from burnish.policy.gdpo import gd2po_advantage as gd2po_advantage
-    from burnish.policy.gdpo import gdpo_advantage as gdpo_advantage
-    from burnish.policy.gdpo import normalise_then_sum as normalise_then_sum
+    from burnish.policy.correction import (
+        MaskedImportance as MaskedImportance,
+        NoCorrection as NoCorrection,
+        TruncatedImportance as TruncatedImportance,
+        masked_importance as masked_importance,
+        truncated_importance as truncated_importance,
+    )
+    from burnish.policy.dapo import (
+        InformativeGroups as InformativeGroups,
+        KeepAll as KeepAll,
+        OverlongPenalty as OverlongPenalty,
+        informative_groups as informative_groups,
+        overlong_penalty as overlong_penalty,
+    )
+    from burnish.policy.distillation import (
+        distil_loss as distil_loss,
+        ema as ema,
+        policy_sensitivity as policy_sensitivity,
+        sampled_kl as sampled_kl,
+        token_forward_kl as token_forward_kl,
+        token_reverse_kl as token_reverse_kl,
+    )
+    from burnish.policy.dry_run import (
+        WeightingComparison as WeightingComparison,
+        compare_weightings as compare_weightings,
+    )
+    from burnish.policy.elastic import (
+        Elastic as Elastic,
+        elastic_bounds as elastic_bounds,
+        group_variance as group_variance,
+        mean_elastic_budget as mean_elastic_budget,
+    )
+    from burnish.policy.gdpo import (
+        NormaliseThenSum as NormaliseThenSum,
+        gd2po_advantage as gd2po_advantage,
+        gdpo_advantage as gdpo_advantage,
+        normalise_then_sum as normalise_then_sum,
+    )
     from burnish.policy.groups import per_reward_advantages as per_reward_advantages
-    from burnish.policy.grpo import SumThenNormalise as SumThenNormalise
-    from burnish.policy.grpo import grpo_advantage as grpo_advantage
-    from burnish.policy.objective import Clipped as Clipped
-    from burnish.policy.objective import clipped_surrogate as clipped_surrogate
-    from burnish.policy.objective import log_ratio as log_ratio
-    from burnish.policy.objective import policy_loss as policy_loss
-    from burnish.policy.objective import policy_loss_gradient as policy_loss_gradient
+    from burnish.policy.grpo import (
+        SumThenNormalise as SumThenNormalise,
+        grpo_advantage as grpo_advantage,
+    )
+    from burnish.policy.objective import (
+        Clipped as Clipped,
+        clipped_surrogate as clipped_surrogate,
+        log_ratio as log_ratio,
+        policy_loss as policy_loss,
+        policy_loss_gradient as policy_loss_gradient,
+    )
     from burnish.policy.plugins import Function as Function
-    from burnish.policy.post_scale import BatchWhiten as BatchWhiten
-    from burnish.policy.post_scale import NoPostScale as NoPostScale
-    from burnish.policy.post_scale import batch_whiten as batch_whiten
-    from burnish.policy.ppo import GeneralisedAdvantage as GeneralisedAdvantage
-    from burnish.policy.ppo import NoCritic as NoCritic
-    from burnish.policy.ppo import SeparateCritic as SeparateCritic
-    from burnish.policy.ppo import SharedCritic as SharedCritic
-    from burnish.policy.ppo import gae as gae
-    from burnish.policy.ppo import terminal_rewards as terminal_rewards
-    from burnish.policy.ppo import value_loss as value_loss
-    from burnish.policy.preference import completion_logp as completion_logp
-    from burnish.policy.preference import dpo_loss as dpo_loss
-    from burnish.policy.preference import ipo_loss as ipo_loss
+    from burnish.policy.post_scale import (
+        BatchWhiten as BatchWhiten,
+        NoPostScale as NoPostScale,
+        batch_whiten as batch_whiten,
+    )
+    from burnish.policy.ppo import (
+        GeneralisedAdvantage as GeneralisedAdvantage,
+        NoCritic as NoCritic,
+        SeparateCritic as SeparateCritic,
+        SharedCritic as SharedCritic,
+        gae as gae,
+        terminal_rewards as terminal_rewards,
+        value_loss as value_loss,
+    )
+    from burnish.policy.preference import (
+        completion_logp as completion_logp,
+        dpo_loss as dpo_loss,
+        ipo_loss as ipo_loss,
+    )
     from burnish.policy.recipe import Recipe as Recipe
-    from burnish.policy.reference import ReferenceFrozen as ReferenceFrozen
-    from burnish.policy.reference import fit_reference_stats as fit_reference_stats
-    from burnish.policy.reference import reference_frozen_normalise as reference_frozen_normalise
-    from burnish.policy.state import PolicyState as PolicyState
-    from burnish.policy.state import ReferenceStats as ReferenceStats
-    from burnish.policy.state import WeightState as WeightState
-    from burnish.policy.stepwise import Stepwise as Stepwise
-    from burnish.policy.stepwise import process_advantages as process_advantages
-    from burnish.policy.stepwise import stepwise_advantages as stepwise_advantages
-    from burnish.policy.surrogates import Cispo as Cispo
-    from burnish.policy.surrogates import GeometricMean as GeometricMean
-    from burnish.policy.surrogates import Sapo as Sapo
-    from burnish.policy.surrogates import cispo_surrogate as cispo_surrogate
-    from burnish.policy.surrogates import gmpo_surrogate as gmpo_surrogate
-    from burnish.policy.surrogates import sapo_surrogate as sapo_surrogate
-    from burnish.policy.tokens import AllTokens as AllTokens
-    from burnish.policy.tokens import ClipCov as ClipCov
-    from burnish.policy.tokens import HighEntropy as HighEntropy
-    from burnish.policy.tokens import KlCov as KlCov
-    from burnish.policy.tokens import clip_cov_tokens as clip_cov_tokens
-    from burnish.policy.tokens import high_entropy_tokens as high_entropy_tokens
-    from burnish.policy.tokens import kl_cov_tokens as kl_cov_tokens
-    from burnish.policy.tokens import token_covariance as token_covariance
-    from burnish.policy.tri_factor import GivenWeights as GivenWeights
-    from burnish.policy.tri_factor import TriFactor as TriFactor
-    from burnish.policy.tri_factor import medalign_advantage as medalign_advantage
-    from burnish.policy.tri_factor import redundancy_factor as redundancy_factor
-    from burnish.policy.tri_factor import risk_factor as risk_factor
-    from burnish.policy.tri_factor import tri_factor_weights as tri_factor_weights
-    from burnish.policy.tri_factor import weakness_factor as weakness_factor
-    from burnish.policy.trust_region import PASS_BUCKETS as PASS_BUCKETS
-    from burnish.policy.trust_region import StaticRegion as StaticRegion
-    from burnish.policy.trust_region import bucket_shares as bucket_shares
-    from burnish.policy.trust_region import bucket_sums as bucket_sums
-    from burnish.policy.trust_region import pass_buckets as pass_buckets
-    from burnish.policy.trust_region import pass_rates as pass_rates
-    from burnish.policy.trust_region import static_bounds as static_bounds
+    from burnish.policy.reference import (
+        ReferenceFrozen as ReferenceFrozen,
+        fit_reference_stats as fit_reference_stats,
+        reference_frozen_normalise as reference_frozen_normalise,
+    )
+    from burnish.policy.state import (
+        PolicyState as PolicyState,
+        ReferenceStats as ReferenceStats,
+        WeightState as WeightState,
+    )
+    from burnish.policy.stepwise import (
+        Stepwise as Stepwise,
+        process_advantages as process_advantages,
+        stepwise_advantages as stepwise_advantages,
+    )
+    from burnish.policy.surrogates import (
+        Cispo as Cispo,
+        GeometricMean as GeometricMean,
+        Sapo as Sapo,
+        cispo_surrogate as cispo_surrogate,
+        gmpo_surrogate as gmpo_surrogate,
+        sapo_surrogate as sapo_surrogate,
+    )
+    from burnish.policy.tokens import (
+        AllTokens as AllTokens,
+        ClipCov as ClipCov,
+        HighEntropy as HighEntropy,
+        KlCov as KlCov,
+        clip_cov_tokens as clip_cov_tokens,
+        high_entropy_tokens as high_entropy_tokens,
+        kl_cov_tokens as kl_cov_tokens,
+        token_covariance as token_covariance,
+    )
+    from burnish.policy.tri_factor import (
+        GivenWeights as GivenWeights,
+        TriFactor as TriFactor,
+        medalign_advantage as medalign_advantage,
+        redundancy_factor as redundancy_factor,
+        risk_factor as risk_factor,
+        tri_factor_weights as tri_factor_weights,
+        weakness_factor as weakness_factor,
+    )
+    from burnish.policy.trust_region import (
+        PASS_BUCKETS as PASS_BUCKETS,
+        StaticRegion as StaticRegion,
+        bucket_shares as bucket_shares,
+        bucket_sums as bucket_sums,
+        pass_buckets as pass_buckets,
+        pass_rates as pass_rates,
+        static_bounds as static_bounds,
+    )
 
 __getattr__, __dir__ = lazy_exports(__name__)

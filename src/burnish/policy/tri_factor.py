@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from burnish.policy.batch import RewardBatch
-    from burnish.policy.groups import GroupLabels, Rewards
-    from burnish.policy.groups import RewardWeights as GivenRewardWeights
+    from burnish.policy.groups import GroupLabels, Rewards, RewardWeights as GivenRewardWeights
     from burnish.policy.reference import Deviation, PerReward
     from burnish.policy.state import PolicyState
 

@@ -16,8 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from burnish.boundary import Call as Arguments
-from burnish.boundary import Name, Number, PositiveInt, Seconds, Settings, reader
+from burnish.boundary import Call as Arguments, Name, Number, PositiveInt, Seconds, Settings, reader
 from burnish.concurrency import gather
 from burnish.errors import ArgumentError, RolloutError, UserError, did_you_mean
 from burnish.lm.base import JsonObject

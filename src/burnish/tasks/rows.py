@@ -16,8 +16,14 @@ from burnish.errors import UserError, did_you_mean
 from burnish.memory import is_kept, recall
 from burnish.seeds import digest
 from burnish.tasks.base import is_held_out
-from burnish.tools.search.sources import KINDS, SourceRow, decode_json, kind_word, read_rows
-from burnish.tools.search.sources import BadRow as BadRow
+from burnish.tools.search.sources import (
+    KINDS,
+    BadRow as BadRow,
+    SourceRow,
+    decode_json,
+    kind_word,
+    read_rows,
+)
 
 Format = Literal["auto", "jsonl", "json", "csv", "tsv", "parquet"]
 

@@ -10,18 +10,24 @@ from typing import TYPE_CHECKING
 from burnish.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from burnish.tools.isolation import Layer as Layer
-    from burnish.tools.isolation import Limit as Limit
-    from burnish.tools.isolation import Ran as Ran
-    from burnish.tools.isolation import RunStatus as RunStatus
-    from burnish.tools.isolation import SandboxLimits as SandboxLimits
-    from burnish.tools.probe import Finding as Finding
-    from burnish.tools.probe import Hold as Hold
-    from burnish.tools.probe import Report as Report
-    from burnish.tools.probe import Strength as Strength
-    from burnish.tools.sandbox import Exam as Exam
-    from burnish.tools.sandbox import Failure as Failure
-    from burnish.tools.sandbox import Marks as Marks
-    from burnish.tools.sandbox import Sandbox as Sandbox
+    from burnish.tools.isolation import (
+        Layer as Layer,
+        Limit as Limit,
+        Ran as Ran,
+        RunStatus as RunStatus,
+        SandboxLimits as SandboxLimits,
+    )
+    from burnish.tools.probe import (
+        Finding as Finding,
+        Hold as Hold,
+        Report as Report,
+        Strength as Strength,
+    )
+    from burnish.tools.sandbox import (
+        Exam as Exam,
+        Failure as Failure,
+        Marks as Marks,
+        Sandbox as Sandbox,
+    )
 
 __getattr__, __dir__ = lazy_exports(__name__)

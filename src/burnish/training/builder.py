@@ -24,8 +24,8 @@ from burnish.config.schema import (
     LatentsTrain,
     Optimiser,
     Remote,
+    Stage as StageConfig,
 )
-from burnish.config.schema import Stage as StageConfig
 from burnish.errors import ModelError, StoreError, UserError
 from burnish.lm.call_log import PaidReplies, judges_built
 from burnish.lm.decoder import plain_head

@@ -27,8 +27,7 @@ from burnish.rollouts.base import ANSWER_TOKENS
 from burnish.rollouts.session import naming_task
 from burnish.seeds import Seeds, derive, digest
 from burnish.tasks.base import TaskSet, content_key, epoch_order
-from burnish.tasks.config import TaskConfig
-from burnish.tasks.config import build as build_tasks
+from burnish.tasks.config import TaskConfig, build as build_tasks
 from burnish.tasks.files import File
 
 PROMPTS_MEASURED = 512

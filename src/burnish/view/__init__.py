@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING
 from burnish.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from burnish.view.curves import HeldOutPoint as HeldOutPoint
-    from burnish.view.curves import RunCurves as RunCurves
-    from burnish.view.curves import curves_of as curves_of
-    from burnish.view.curves import draw_picture as draw_picture
-    from burnish.view.curves import text_plot as text_plot
+    from burnish.view.curves import (
+        HeldOutPoint as HeldOutPoint,
+        RunCurves as RunCurves,
+        curves_of as curves_of,
+        draw_picture as draw_picture,
+        text_plot as text_plot,
+    )
 
 __getattr__, __dir__ = lazy_exports(__name__)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from tokenizers import AddedToken, decoders, models, pre_tokenizers
-from tokenizers import Tokenizer as Backend
+from tokenizers import AddedToken, Tokenizer as Backend, decoders, models, pre_tokenizers
 
 from burnish.agents.ssp.game import SearchSelfPlay
 from burnish.agents.ssp.world import facts_of, make, parse_question, propose_script, world_of

@@ -1,8 +1,7 @@
 """Replay pool, noise and readers' replies of search self-play."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from burnish.agents.ssp import (
     QuestionPool,

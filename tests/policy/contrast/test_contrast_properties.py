@@ -3,8 +3,7 @@ import math
 import pytest
 import torch
 from contrast_cases import LOSSES, batch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from burnish.policy.contrast import losses as pairs
 from burnish.policy.contrast.losses import ContrastRule, contrast, contrastive_losses

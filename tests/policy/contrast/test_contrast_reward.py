@@ -3,8 +3,7 @@ import math
 import pytest
 import torch
 from contrast_cases import LOSSES, batch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from burnish.policy import grpo_advantage
 from burnish.policy.contrast.component import clipo_advantage

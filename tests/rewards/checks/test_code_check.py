@@ -5,8 +5,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from burnish.errors import SandboxError, UserError
 from burnish.records import Message, Response, Status, Task, Visibility

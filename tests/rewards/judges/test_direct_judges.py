@@ -5,8 +5,7 @@ import re
 
 import anyio
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from judge_cases import a_task, answers, block, judge_of, longer_wins, score, verdict
 
 from burnish.errors import UserError

@@ -6,8 +6,7 @@ import random
 
 import anyio
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from judge_cases import a_task, answers, block, score, verdict
 
 from burnish.lm.base import Completion

@@ -5,8 +5,7 @@ import time
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from burnish.errors import ArgumentError, UserError
 from burnish.policy import gae, grpo_advantage, policy_loss

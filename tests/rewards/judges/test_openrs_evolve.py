@@ -7,8 +7,7 @@ from typing import NamedTuple
 import anyio
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from openrs_cases import answer, compare, judge, mark_in, reply, shown, task
 
 from burnish.errors import JudgeError, UserError

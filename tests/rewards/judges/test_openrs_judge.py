@@ -6,8 +6,7 @@ import math
 import anyio
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from openrs_cases import answer, compare, fair, judge, mark_in, reply, shown, task
 
 from burnish.errors import UserError

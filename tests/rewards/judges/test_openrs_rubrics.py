@@ -1,8 +1,7 @@
 """Meta-rubrics: the shipped files, the format, lookups in two languages, differences."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from burnish.errors import UserError
 from burnish.rewards.judges.openrs import Change, Item, MetaRubric, RubricLibrary

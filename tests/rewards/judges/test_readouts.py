@@ -6,8 +6,7 @@ import random
 import numpy
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from burnish.rewards.judges import (
     candidate_order,

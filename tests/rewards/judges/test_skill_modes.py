@@ -6,8 +6,7 @@ import json
 from typing import Any
 
 import anyio
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from skill_cases import EchoRunner, a_judge, a_task, answers, call, judged, summary
 
 from burnish.records import Visibility

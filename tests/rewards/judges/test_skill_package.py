@@ -9,8 +9,7 @@ import zipfile
 
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from skill_cases import MANUAL, a_skill, entry, verifier, write_skill, zipped
 
 from burnish.errors import UserError

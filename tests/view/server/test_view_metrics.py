@@ -1,7 +1,6 @@
 """Curves: thinned without losing a peak, brought up to date without reading all again."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from burnish.store import RunStore
 from burnish.view.pages.run_page import Curves, Line, thinned

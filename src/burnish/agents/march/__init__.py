@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING
 from burnish.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from burnish.agents.march.game import Claimed as Claimed
-    from burnish.agents.march.game import Rules as Rules
-    from burnish.agents.march.game import Trace as Trace
-    from burnish.agents.march.game import play as play
+    from burnish.agents.march.game import (
+        Claimed as Claimed,
+        Rules as Rules,
+        Trace as Trace,
+        play as play,
+    )
     from burnish.policy.ppo import gae as gae
-    from burnish.rewards.judges.march import answers_match as answers_match
-    from burnish.rewards.judges.march import checker_rewards as checker_rewards
-    from burnish.rewards.judges.march import fact_reward as fact_reward
-    from burnish.rewards.judges.march import parse_checks as parse_checks
-    from burnish.rewards.judges.march import parse_claims as parse_claims
-    from burnish.rewards.judges.march import split_docs_and_query as split_docs_and_query
-    from burnish.rewards.judges.march import split_thinking as split_thinking
+    from burnish.rewards.judges.march import (
+        answers_match as answers_match,
+        checker_rewards as checker_rewards,
+        fact_reward as fact_reward,
+        parse_checks as parse_checks,
+        parse_claims as parse_claims,
+        split_docs_and_query as split_docs_and_query,
+        split_thinking as split_thinking,
+    )
 
 __getattr__, __dir__ = lazy_exports(__name__)

@@ -29,8 +29,8 @@ from burnish.rewards.judges.skill_rm.package import (
     read_files,
     read_members,
     read_yaml,
+    skill_place as place_of,
 )
-from burnish.rewards.judges.skill_rm.package import skill_place as place_of
 
 BODY_LINES = 500
 REFERENCE_LINES = 300

@@ -26,14 +26,14 @@ from burnish.bench.loaders.labelled import (
     load_faithbench,
     load_halueval,
     load_healthbench,
+    load_healthbench_marks as load_healthbench_marks,
     load_ifeval,
     load_mr_gsm8k,
     load_processbench,
     load_rgb,
     load_wice,
+    rubric_score as rubric_score,
 )
-from burnish.bench.loaders.labelled import load_healthbench_marks as load_healthbench_marks
-from burnish.bench.loaders.labelled import rubric_score as rubric_score
 from burnish.bench.loaders.pictures import (
     load_mathvision,
     load_mm_rlhf,

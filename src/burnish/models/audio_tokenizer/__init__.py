@@ -12,52 +12,50 @@ from burnish.lazy import lazy_exports
 from burnish.models import has_transformers
 
 if TYPE_CHECKING:
-    from burnish.models.audio_tokenizer.generator import AudioGeneratorModel as AudioGeneratorModel
-    from burnish.models.audio_tokenizer.generator import draw_flow as draw_flow
-    from burnish.models.audio_tokenizer.generator import new_generator as new_generator
-    from burnish.models.audio_tokenizer.generator import open_generator as open_generator
-    from burnish.models.audio_tokenizer.generator import open_speech_folder as open_speech_folder
-    from burnish.models.audio_tokenizer.generator import save_speech_folder as save_speech_folder
+    from burnish.models.audio_tokenizer.generator import (
+        AudioGeneratorModel as AudioGeneratorModel,
+        draw_flow as draw_flow,
+        new_generator as new_generator,
+        open_generator as open_generator,
+        open_speech_folder as open_speech_folder,
+        save_speech_folder as save_speech_folder,
+    )
     from burnish.models.audio_tokenizer.modeling_audio_tokenizer import (
         AudioTokenizerConfig as AudioTokenizerConfig,
-    )
-    from burnish.models.audio_tokenizer.modeling_audio_tokenizer import (
         AudioTokenizerModel as AudioTokenizerModel,
-    )
-    from burnish.models.audio_tokenizer.modeling_audio_tokenizer import draw_noise as draw_noise
-    from burnish.models.audio_tokenizer.modeling_audio_tokenizer import (
+        draw_noise as draw_noise,
         new_tokenizer as new_tokenizer,
-    )
-    from burnish.models.audio_tokenizer.modeling_audio_tokenizer import (
         open_tokenizer as open_tokenizer,
     )
-    from burnish.models.audio_tokenizer.objective import channel_normalise as channel_normalise
-    from burnish.models.audio_tokenizer.objective import patchify_latents as patchify_latents
-    from burnish.models.audio_tokenizer.objective import perturb_latents as perturb_latents
-    from burnish.models.audio_tokenizer.objective import rq_codes as rq_codes
-    from burnish.models.audio_tokenizer.objective import rq_mtp_loss as rq_mtp_loss
+    from burnish.models.audio_tokenizer.objective import (
+        channel_normalise as channel_normalise,
+        patchify_latents as patchify_latents,
+        perturb_latents as perturb_latents,
+        rq_codes as rq_codes,
+        rq_mtp_loss as rq_mtp_loss,
+    )
     from burnish.models.audio_tokenizer.representation import (
         AudioRepresentationModel as AudioRepresentationModel,
-    )
-    from burnish.models.audio_tokenizer.representation import FrozenLMBridge as FrozenLMBridge
-    from burnish.models.audio_tokenizer.representation import (
+        FrozenLMBridge as FrozenLMBridge,
         new_representation as new_representation,
     )
     from burnish.models.audio_tokenizer.spectral import (
         SpectralDiscriminator as SpectralDiscriminator,
-    )
-    from burnish.models.audio_tokenizer.spectral import codec_loss as codec_loss
-    from burnish.models.audio_tokenizer.spectral import frechet_distance as frechet_distance
-    from burnish.models.audio_tokenizer.spectral import (
+        codec_loss as codec_loss,
+        frechet_distance as frechet_distance,
         log_spectral_distance as log_spectral_distance,
+        si_sdr as si_sdr,
     )
-    from burnish.models.audio_tokenizer.spectral import si_sdr as si_sdr
     from burnish.models.audio_tokenizer.spelling import spelled as spelled
-    from burnish.models.audio_tokenizer.streaming import StreamingDecoder as StreamingDecoder
-    from burnish.models.audio_tokenizer.streaming import StreamingEncoder as StreamingEncoder
-    from burnish.models.blocks.flow import euler_sample as euler_sample
-    from burnish.models.blocks.flow import flow_pair as flow_pair
-    from burnish.models.blocks.flow import guided_velocity as guided_velocity
+    from burnish.models.audio_tokenizer.streaming import (
+        StreamingDecoder as StreamingDecoder,
+        StreamingEncoder as StreamingEncoder,
+    )
+    from burnish.models.blocks.flow import (
+        euler_sample as euler_sample,
+        flow_pair as flow_pair,
+        guided_velocity as guided_velocity,
+    )
 
 __getattr__, __dir__ = lazy_exports(__name__)
 

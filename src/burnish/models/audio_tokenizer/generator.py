@@ -17,8 +17,13 @@ import torch
 import torch.nn.functional as F
 import transformers
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, DynamicCache, PreTrainedModel
-from transformers import initialization as init
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    DynamicCache,
+    PreTrainedModel,
+    initialization as init,
+)
 
 from burnish.arguments import as_path, as_word, refused, shown
 from burnish.boundary import Count, NonNegative, Positive, PositiveInt, Share, public, public_method

@@ -20,8 +20,13 @@ import torch.nn.functional as F
 import transformers
 from msgspec import Meta
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, AutoModelForAudioTokenization, PreTrainedModel
-from transformers import initialization as init
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForAudioTokenization,
+    PreTrainedModel,
+    initialization as init,
+)
 from transformers.utils import ModelOutput
 
 from burnish.arguments import refused

@@ -26,8 +26,8 @@ from transformers import (
     AutoModelForSequenceClassification,
     GenerationMixin,
     PreTrainedModel,
+    initialization as init,
 )
-from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 from transformers.modeling_layers import GenericForSequenceClassification

@@ -18,16 +18,20 @@ from burnish.lazy import lazy_exports
 from burnish.models import has_transformers, quiet_transformers
 
 if TYPE_CHECKING:
-    from burnish.models.visual.configuration_visual import IMAGE_TOKEN as IMAGE_TOKEN
-    from burnish.models.visual.configuration_visual import VisualConfig as VisualConfig
+    from burnish.models.visual.configuration_visual import (
+        IMAGE_TOKEN as IMAGE_TOKEN,
+        VisualConfig as VisualConfig,
+    )
     from burnish.models.visual.encoder import has_lite0 as has_lite0
     from burnish.models.visual.modeling_visual import (
         VisualForConditionalGeneration as VisualForConditionalGeneration,
+        VisualModel as VisualModel,
+        new_visual as new_visual,
     )
-    from burnish.models.visual.modeling_visual import VisualModel as VisualModel
-    from burnish.models.visual.modeling_visual import new_visual as new_visual
-    from burnish.models.visual.processing_visual import VisualImageProcessor as VisualImageProcessor
-    from burnish.models.visual.processing_visual import VisualProcessor as VisualProcessor
+    from burnish.models.visual.processing_visual import (
+        VisualImageProcessor as VisualImageProcessor,
+        VisualProcessor as VisualProcessor,
+    )
 
 __getattr__, __dir__ = lazy_exports(__name__)
 

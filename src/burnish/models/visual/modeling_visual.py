@@ -28,8 +28,8 @@ from transformers import (
     AutoTokenizer,
     GenerationMixin,
     PreTrainedModel,
+    initialization as init,
 )
-from transformers import initialization as init
 from transformers.cache_utils import Cache
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 

@@ -5,36 +5,44 @@ from typing import TYPE_CHECKING
 from burnish.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from burnish.models.visual_latent.head import KINDS as KINDS
-    from burnish.models.visual_latent.head import Hidden as Hidden
-    from burnish.models.visual_latent.head import LatentHead as LatentHead
-    from burnish.models.visual_latent.head import Predicted as Predicted
-    from burnish.models.visual_latent.objective import Subspace as Subspace
-    from burnish.models.visual_latent.objective import cosine_loss as cosine_loss
-    from burnish.models.visual_latent.objective import fit_pca as fit_pca
-    from burnish.models.visual_latent.objective import latent_loss as latent_loss
-    from burnish.models.visual_latent.objective import norm_ema as norm_ema
-    from burnish.models.visual_latent.objective import norm_match as norm_match
-    from burnish.models.visual_latent.objective import norm_ratio as norm_ratio
-    from burnish.models.visual_latent.objective import pca_rank as pca_rank
-    from burnish.models.visual_latent.objective import pool_tokens as pool_tokens
-    from burnish.models.visual_latent.objective import project_latents as project_latents
-    from burnish.models.visual_latent.objective import reconstruct_latents as reconstruct_latents
-    from burnish.models.visual_latent.objective import use_latent as use_latent
-    from burnish.models.visual_latent.objective import whiten_latents as whiten_latents
-    from burnish.models.visual_latent.records import TEACHER_PROMPT as TEACHER_PROMPT
-    from burnish.models.visual_latent.records import LatentResponse as LatentResponse
-    from burnish.models.visual_latent.records import PatchEncoder as PatchEncoder
-    from burnish.models.visual_latent.records import RejectedResponse as RejectedResponse
-    from burnish.models.visual_latent.records import answer_of as answer_of
-    from burnish.models.visual_latent.records import parse_response as parse_response
-    from burnish.models.visual_latent.records import read_picture as read_picture
-    from burnish.models.visual_latent.step import INTERVENTIONS as INTERVENTIONS
-    from burnish.models.visual_latent.step import LatentAnswer as LatentAnswer
-    from burnish.models.visual_latent.step import LatentRows as LatentRows
-    from burnish.models.visual_latent.step import LatentStep as LatentStep
-    from burnish.models.visual_latent.step import LatentTags as LatentTags
-    from burnish.models.visual_latent.step import generate_latents as generate_latents
-    from burnish.models.visual_latent.step import latent_step as latent_step
+    from burnish.models.visual_latent.head import (
+        KINDS as KINDS,
+        Hidden as Hidden,
+        LatentHead as LatentHead,
+        Predicted as Predicted,
+    )
+    from burnish.models.visual_latent.objective import (
+        Subspace as Subspace,
+        cosine_loss as cosine_loss,
+        fit_pca as fit_pca,
+        latent_loss as latent_loss,
+        norm_ema as norm_ema,
+        norm_match as norm_match,
+        norm_ratio as norm_ratio,
+        pca_rank as pca_rank,
+        pool_tokens as pool_tokens,
+        project_latents as project_latents,
+        reconstruct_latents as reconstruct_latents,
+        use_latent as use_latent,
+        whiten_latents as whiten_latents,
+    )
+    from burnish.models.visual_latent.records import (
+        TEACHER_PROMPT as TEACHER_PROMPT,
+        LatentResponse as LatentResponse,
+        PatchEncoder as PatchEncoder,
+        RejectedResponse as RejectedResponse,
+        answer_of as answer_of,
+        parse_response as parse_response,
+        read_picture as read_picture,
+    )
+    from burnish.models.visual_latent.step import (
+        INTERVENTIONS as INTERVENTIONS,
+        LatentAnswer as LatentAnswer,
+        LatentRows as LatentRows,
+        LatentStep as LatentStep,
+        LatentTags as LatentTags,
+        generate_latents as generate_latents,
+        latent_step as latent_step,
+    )
 
 __getattr__, __dir__ = lazy_exports(__name__)

@@ -3,15 +3,17 @@
 score(items, tier_weights, truncation=True)      # one answer's marks as a score
 """
 
-from burnish.rewards.judges.rubric import Rubric as Rubric
-from burnish.rewards.judges.rubric import band as band
-from burnish.rewards.judges.rubric import build as build
-from burnish.rewards.judges.rubric import build_rubric as build_rubric
-from burnish.rewards.judges.rubric import concordance as concordance
-from burnish.rewards.judges.rubric import dialogue_score as dialogue_score
-from burnish.rewards.judges.rubric import equal as equal
-from burnish.rewards.judges.rubric import explain as explain
-from burnish.rewards.judges.rubric import merge_equal as merge_equal
-from burnish.rewards.judges.rubric import scale_reward as scale_reward
-from burnish.rewards.judges.rubric import score as score
-from burnish.rewards.judges.rubric import without_each as without_each
+from burnish.rewards.judges.rubric import (
+    Rubric as Rubric,
+    band as band,
+    build as build,
+    build_rubric as build_rubric,
+    concordance as concordance,
+    dialogue_score as dialogue_score,
+    equal as equal,
+    explain as explain,
+    merge_equal as merge_equal,
+    scale_reward as scale_reward,
+    score as score,
+    without_each as without_each,
+)

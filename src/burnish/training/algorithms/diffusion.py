@@ -20,8 +20,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from burnish.config.schema import Config
-from burnish.config.schema import DiffusionTrain as DiffusionSettings
+from burnish.config.schema import Config, DiffusionTrain as DiffusionSettings
 from burnish.errors import UserError
 from burnish.lm.decoder import Decoder, Layer
 from burnish.lm.diffusion.masked_rows import TokenRow, Unit, unit_losses, unit_passes

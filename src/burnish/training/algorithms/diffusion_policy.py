@@ -17,8 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from burnish.config.schema import Config, InProcess
-from burnish.config.schema import DiffusionPolicyTrain as Settings
+from burnish.config.schema import Config, DiffusionPolicyTrain as Settings, InProcess
 from burnish.lm.decoder import Decoder
 from burnish.lm.diffusion.masked_rows import (
     TokenRow,

@@ -18,8 +18,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from burnish.config.schema import Config
-from burnish.config.schema import PolicyTrain as PolicySettings
+from burnish.config.schema import Config, PolicyTrain as PolicySettings
 from burnish.errors import GuardTripped, RewardError, StoreError, UserError
 from burnish.policy import ReferenceFrozen, SeparateCritic, SharedCritic
 from burnish.policy.balance import BalanceState
@@ -57,8 +56,8 @@ from burnish.training.collect import (
     useful_groups,
 )
 from burnish.training.critic import CriticModel, zero_head
-from burnish.training.curriculum import FILE as DIFFICULTY
 from burnish.training.curriculum import (
+    FILE as DIFFICULTY,
     Curriculum,
     CurriculumState,
     advance,

@@ -20,8 +20,7 @@ from burnish.config.schema import Update as UpdateConfig
 from burnish.lm.scalar_head import ScalarHead
 from burnish.policy import SFT, SeparateCritic
 from burnish.policy.balance import BalanceState, gradient_overlap
-from burnish.policy.batch import Advantages, LossBatch, Normaliser
-from burnish.policy.batch import Loss as PolicyLoss
+from burnish.policy.batch import Advantages, Loss as PolicyLoss, LossBatch, Normaliser
 from burnish.policy.compute import loss as policy_loss
 from burnish.policy.contrast.component import pool_packed
 from burnish.policy.ppo import critic_loss

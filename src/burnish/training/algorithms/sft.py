@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from burnish.config.schema import Config
-from burnish.config.schema import SftTrain as SftSettings
+from burnish.config.schema import Config, SftTrain as SftSettings
 from burnish.lm.tokenizer import Tokenizer
 from burnish.policy import SFT
 from burnish.policy.auxiliary import masked_nll

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from burnish.bench import Comparison, Estimate, RunGroup, compare, differing, run_table
-from burnish.bench.comparison import CURVES, evaluation_after, held_out_run
-from burnish.bench.comparison import evaluations as by_step
+from burnish.bench.comparison import CURVES, evaluation_after, evaluations as by_step, held_out_run
 from burnish.bench.run_tables import SeedMean
 from burnish.bench.statistics import as_record
 from burnish.errors import BurnishError, StoreError, UserError

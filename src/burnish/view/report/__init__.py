@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from burnish.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from burnish.view.report.contents import Fact as Fact
-    from burnish.view.report.contents import RunReport as RunReport
-    from burnish.view.report.contents import Shown as Shown
-    from burnish.view.report.contents import contents_of as contents_of
-    from burnish.view.report.page import html_page as html_page
-    from burnish.view.report.page import markdown as markdown
+    from burnish.view.report.contents import (
+        Fact as Fact,
+        RunReport as RunReport,
+        Shown as Shown,
+        contents_of as contents_of,
+    )
+    from burnish.view.report.page import html_page as html_page, markdown as markdown
 
 __getattr__, __dir__ = lazy_exports(__name__)

@@ -23,10 +23,8 @@ from burnish.view.index import Filter, Indexer, Range, Scope, Signal, SortOrder
 from burnish.view.pages.compared import compare_page, many_page, sweeps_page
 from burnish.view.pages.groups import group_page, groups_page, prompt_page
 from burnish.view.pages.judged import KINDS, JudgedFiles
-from burnish.view.pages.pairs import HELD_OUT, OUTCOMES, pairs_page
-from burnish.view.pages.pairs import SORTS as PAIR_SORTS
-from burnish.view.pages.questions import SORTS as QUESTION_SORTS
-from burnish.view.pages.questions import questions_page
+from burnish.view.pages.pairs import HELD_OUT, OUTCOMES, SORTS as PAIR_SORTS, pairs_page
+from burnish.view.pages.questions import SORTS as QUESTION_SORTS, questions_page
 from burnish.view.pages.run_page import events_page, metrics_page, pulse, run_page, steps_page
 from burnish.view.pages.runs import Lines, NotFound, Page, Runs, open_run, readable
 from burnish.view.pages.sample_page import sample_page

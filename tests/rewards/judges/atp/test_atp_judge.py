@@ -6,8 +6,7 @@ import re
 import anyio
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from burnish.errors import UserError
 from burnish.lm import ScriptedLM

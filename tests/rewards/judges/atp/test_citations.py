@@ -5,8 +5,7 @@ import json
 import anyio
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from burnish.errors import UserError
 from burnish.lm import ScriptedLM

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from burnish.errors import ModelError, UserError
 from burnish.lm.base import Sampling

@@ -9,8 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from recipes.genrm.preferences import draw_pair, make, task_of
 
 from burnish.errors import UserError

@@ -6,8 +6,7 @@ import json
 import re
 
 import anyio
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from burnish.rewards.judges.rubric import (
     Plan,

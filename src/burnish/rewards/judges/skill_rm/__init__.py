@@ -13,30 +13,40 @@ from typing import TYPE_CHECKING
 from burnish.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from burnish.rewards.judges.skill_rm.judge import SkillJudge as SkillJudge
-    from burnish.rewards.judges.skill_rm.judge import SkillOptions as SkillOptions
-    from burnish.rewards.judges.skill_rm.judge import build as build
-    from burnish.rewards.judges.skill_rm.loop import Limits as Limits
-    from burnish.rewards.judges.skill_rm.loop import Ran as Ran
-    from burnish.rewards.judges.skill_rm.loop import SandboxRunner as SandboxRunner
-    from burnish.rewards.judges.skill_rm.loop import Toolbox as Toolbox
-    from burnish.rewards.judges.skill_rm.package import SkillPackage as SkillPackage
-    from burnish.rewards.judges.skill_rm.package import check_skill as check_skill
-    from burnish.rewards.judges.skill_rm.package import load_skill as load_skill
-    from burnish.rewards.judges.skill_rm.package import problems_of as problems_of
-    from burnish.rewards.judges.skill_rm.package import shipped_skills as shipped_skills
-    from burnish.rewards.judges.skill_rm.readout import Item as Item
-    from burnish.rewards.judges.skill_rm.readout import SkillChecks as SkillChecks
-    from burnish.rewards.judges.skill_rm.readout import Tier as Tier
-    from burnish.rewards.judges.skill_rm.readout import capped_score as capped_score
-    from burnish.rewards.judges.skill_rm.readout import decide_pair as decide_pair
-    from burnish.rewards.judges.skill_rm.readout import decide_point as decide_point
-    from burnish.rewards.judges.skill_rm.readout import score_function as score_function
-    from burnish.rewards.judges.skill_rm.verifiers import CAPS as CAPS
-    from burnish.rewards.judges.skill_rm.verifiers import Finding as Finding
-    from burnish.rewards.judges.skill_rm.verifiers import Mode as Mode
-    from burnish.rewards.judges.skill_rm.verifiers import Resource as Resource
-    from burnish.rewards.judges.skill_rm.verifiers import register_verifier as register_verifier
-    from burnish.rewards.judges.skill_rm.verifiers import run_verifier as run_verifier
+    from burnish.rewards.judges.skill_rm.judge import (
+        SkillJudge as SkillJudge,
+        SkillOptions as SkillOptions,
+        build as build,
+    )
+    from burnish.rewards.judges.skill_rm.loop import (
+        Limits as Limits,
+        Ran as Ran,
+        SandboxRunner as SandboxRunner,
+        Toolbox as Toolbox,
+    )
+    from burnish.rewards.judges.skill_rm.package import (
+        SkillPackage as SkillPackage,
+        check_skill as check_skill,
+        load_skill as load_skill,
+        problems_of as problems_of,
+        shipped_skills as shipped_skills,
+    )
+    from burnish.rewards.judges.skill_rm.readout import (
+        Item as Item,
+        SkillChecks as SkillChecks,
+        Tier as Tier,
+        capped_score as capped_score,
+        decide_pair as decide_pair,
+        decide_point as decide_point,
+        score_function as score_function,
+    )
+    from burnish.rewards.judges.skill_rm.verifiers import (
+        CAPS as CAPS,
+        Finding as Finding,
+        Mode as Mode,
+        Resource as Resource,
+        register_verifier as register_verifier,
+        run_verifier as run_verifier,
+    )
 
 __getattr__, __dir__ = lazy_exports(__name__)
