@@ -49,17 +49,3 @@ def test_every_arm_learns_and_the_base_does_not(arm, taught):
     assert moved == (arm != "base")
     found = world.measure(model, memory, worlds=4)
     assert set(world.COLUMNS) <= set(found)
-
-
-def test_the_table_has_starts_and_arms():
-    figures = dict.fromkeys(world.COLUMNS, 0.5) | {"conflict": None, "claims": 5.0}
-    rows = [
-        {"arm": arm, "seed": seed, "before": figures, "after": figures}
-        for arm in ("joint", "collusion")
-        for seed in (0, 1)
-    ]
-    lines = world.table(rows).splitlines()
-    assert [line.split(" | ")[0] for line in lines[2:]] == [
-        "| start, prior rate 0.3", "| start, prior rate 0.7", "| joint", "| collusion",
-    ]  # fmt: skip
-    assert "0.500 [0.500, 0.500]" in lines[2]

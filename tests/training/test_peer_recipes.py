@@ -2,6 +2,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from training_cases import (
+    assert_continues,
     assert_same_curves,
     finish,
     merged,
@@ -9,7 +10,6 @@ from training_cases import (
     outcome,
     reward,
     shipped,
-    stop_after,
     trainer,
 )
 
@@ -87,13 +87,7 @@ def test_shipped_recipes_move_the_tiny_model(tmp_path, name):
 
 @pytest.mark.parametrize(("stop", "every"), [(1, 1), (3, 2)])
 def test_stopped_and_continued_equals_uninterrupted(tmp_path, stop, every):
-    finish(trainer(tmp_path, EVERYTHING, {"steps": 4}, run="whole"))
-    more = {"steps": 4, "checkpoint": {"every": every, "keep": 1}}
-    stop_after(trainer(tmp_path, EVERYTHING, more), stop, saved=every == 1)
-    finish(trainer(tmp_path, EVERYTHING, more))
-    expected, found = outcome(tmp_path / "whole"), outcome(tmp_path / "run")
-    for key in expected.keys() - {"state"}:
-        assert found[key] == expected[key], f"{key} differs"
+    assert_continues(tmp_path, EVERYTHING, stop, every)
     last = sorted((tmp_path / "run" / "checkpoints").glob("step-*"))[-1]
     state = PolicyState.from_tensors(load_file(last / "trainer" / "algorithm.safetensors"))
     assert state.entropy is not None

@@ -2,6 +2,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from training_cases import (
+    assert_continues,
     assert_same_curves,
     finish,
     merged,
@@ -9,7 +10,6 @@ from training_cases import (
     outcome,
     reward,
     shipped,
-    stop_after,
     trainer,
 )
 
@@ -63,13 +63,7 @@ def test_the_shipped_recipe_learns_with_one_answer_a_prompt(tmp_path):
 
 @pytest.mark.parametrize(("stop", "every"), [(1, 1), (3, 2)])
 def test_stopped_and_continued_equals_uninterrupted(tmp_path, stop, every):
-    finish(trainer(tmp_path, PPO, {"steps": 4}, run="whole"))
-    more = {"steps": 4, "checkpoint": {"every": every, "keep": 1}}
-    stop_after(trainer(tmp_path, PPO, more), stop, saved=every == 1)
-    finish(trainer(tmp_path, PPO, more))
-    expected, found = outcome(tmp_path / "whole"), outcome(tmp_path / "run")
-    for key in expected.keys() - {"state"}:
-        assert found[key] == expected[key], f"{key} differs"
+    assert_continues(tmp_path, PPO, stop, every)
     _, optimiser, algorithm = last_files(tmp_path / "run")
     assert optimiser["master/critic.weight"].abs().max() > 0
     assert torch.equal(algorithm["critic.weight"], optimiser["master/critic.weight"])

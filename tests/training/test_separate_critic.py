@@ -8,6 +8,7 @@ from safetensors.torch import load_file
 from test_ppo_run import DIGITS, PPO, steps_of
 from test_reward_model import run_of
 from training_cases import (
+    assert_continues,
     assert_same_curves,
     finish,
     merged,
@@ -139,13 +140,7 @@ def test_a_frozen_critic_and_a_learning_one_leave_the_first_update_of_the_policy
 
 @pytest.mark.parametrize(("stop", "every"), [(1, 1), (3, 2)])
 def test_stopped_and_continued_equals_uninterrupted(tmp_path, stop, every):
-    finish(trainer(tmp_path, OWN, {"steps": 4}, run="whole"))
-    more = {"steps": 4, "checkpoint": {"every": every, "keep": 1}}
-    stop_after(trainer(tmp_path, OWN, more), stop, saved=every == 1)
-    finish(trainer(tmp_path, OWN, more))
-    expected, found = outcome(tmp_path / "whole"), outcome(tmp_path / "run")
-    for key in expected.keys() - {"state"}:
-        assert found[key] == expected[key], f"{key} differs"
+    assert_continues(tmp_path, OWN, stop, every)
     whole, resumed = state_of(tmp_path / "whole"), state_of(tmp_path / "run")
     assert {key.split("/")[1] for key in whole} == {"first", "second", "count", "master"}
     assert whole.keys() == resumed.keys()

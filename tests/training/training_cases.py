@@ -132,6 +132,17 @@ def finish_with_stops(make: Callable[[], Trainer], *stops: int | str) -> list[Ev
     return finish(make())
 
 
+def assert_continues(folder: Path, table: Any, stop: int, every: int) -> None:
+    """Stopped and continued, a run of four steps leaves what an uninterrupted one does."""
+    finish(trainer(folder, table, {"steps": 4}, run="whole"))
+    more = {"steps": 4, "checkpoint": {"every": every, "keep": 1}}
+    stop_after(trainer(folder, table, more), stop, saved=every == 1)
+    finish(trainer(folder, table, more))
+    expected, found = outcome(folder / "whole"), outcome(folder / "run")
+    for key in expected.keys() - {"state"}:
+        assert found[key] == expected[key], f"{key} differs"
+
+
 def assert_same(found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
     """Two outcomes are equal, bit for bit."""
     for key, value in expected.items():
