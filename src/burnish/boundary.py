@@ -195,11 +195,17 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     def __post_init__(self) -> None:
+        call, accepted = Call(), _accepted(type(self))
         for name, read in _field_readers(type(self)):
             given = getattr(self, name)
-            value = read(name, given, Call())
+            # Settings are replaced in a loop with one new value: the others were read before.
+            if name in accepted and given is accepted[name]:
+                continue
+            value = read(name, given, call)
             if value is not given:  # a list for a tuple, a number of numpy's
                 force_setattr(self, name, value)
+            elif isinstance(given, SCALARS):
+                accepted[name] = given
         self.check()
 
     def check(self) -> None:
@@ -334,6 +340,15 @@ def _is_array(kind: Any) -> bool:
 @functools.cache
 def _field_readers(kind: type[Struct]) -> tuple[tuple[str, Reader], ...]:
     return tuple((one.name, reader(one.type)) for one in msgspec.structs.fields(kind))
+
+
+SCALARS = (bool, int, float, str, type(None))
+
+
+@functools.cache
+def _accepted(kind: type[Struct]) -> dict[str, Any]:
+    """The last value of each field that was fit as it came; never one that can change."""
+    return {}
 
 
 def _device(given: Iterable[Any]) -> Any:

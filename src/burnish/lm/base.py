@@ -135,7 +135,8 @@ def within_row(name: str, prompt: int, longest: int, sampling: Sampling) -> Samp
         raise TooLong(
             f"a prompt of {prompt} tokens leaves no room to answer: '{name}' reads {longest} tokens."
         )
-    return replace(sampling, max_tokens=min(sampling.max_tokens, longest - prompt))
+    room = longest - prompt
+    return sampling if sampling.max_tokens <= room else replace(sampling, max_tokens=room)
 
 
 class TooMuchMedia(TooLong):

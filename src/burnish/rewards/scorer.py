@@ -130,16 +130,21 @@ async def _guarded(
 
 def _plain(name: str, response: Response, reward: Reward) -> Reward:
     """The reward and all its parts with plain floats: what a store writes, it must read back."""
-    value = None if reward.value is None else as_float(reward.value)
-    weight = as_float(reward.weight)
+    value, weight = reward.value, reward.weight
+    if value is not None and type(value) is not float:
+        value = as_float(value)
+    if type(weight) is not float:
+        weight = as_float(weight)
     if not math.isfinite(weight) or (value is not None and not math.isfinite(value)):
         part = "" if reward.name == name else f" (part '{reward.name}')"
         raise RewardError(
             f"reward '{name}'{part} has value {reward.value!r} and weight {reward.weight!r} for "
             f"sample {response.id}; expected finite numbers."
         )
-    parts = tuple(_plain(name, response, part) for part in reward.parts)
-    same = type(reward.value) is type(value) and type(reward.weight) is float
+    same = value is reward.value and weight is reward.weight
+    if same and not reward.parts:
+        return reward
+    parts = tuple([_plain(name, response, part) for part in reward.parts])
     if same and all(map(operator.is_, parts, reward.parts)):
         return reward
     return replace(reward, value=value, weight=weight, parts=parts)

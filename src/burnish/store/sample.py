@@ -10,7 +10,6 @@ Its tokens are in four separate columns: see `tokens`.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -51,15 +50,19 @@ class SpanWriter:
 
     def cells(self, spans: tuple[Span, ...]) -> TokenCells:
         """The cells of one rollout; `ValueError` where a log-prob is missing or not finite."""
-        own = list(itertools.dropwhile(lambda s: s.author is not _MODEL or not s.token_ids, spans))
-        lead = spans[: len(spans) - len(own)]
+        start = 0
+        for span in spans:
+            if span.author is _MODEL and span.token_ids:
+                break
+            start += 1
+        lead, own = spans[:start], spans[start:]
         key = tuple(map(id, lead))
         prompt = self._prompts.get(key)
         if prompt is None:
             prompt = self._prompts[key] = _joined(_EMPTY, lead)
         sampled = sum([len(span.token_ids) for span in own if span.author is _MODEL])
         _, *cells = _joined(prompt, own)
-        return TokenCells(prompt.tokens, sampled, *(f"[{cell[:-1]}]" for cell in cells))
+        return TokenCells(prompt.tokens, sampled, *[f"[{cell[:-1]}]" for cell in cells])
 
 
 def read_spans(shapes: str, token_ids: str, logprobs: str) -> tuple[Span, ...]:
@@ -296,7 +299,8 @@ def _check_exact(value: Any, where: str) -> None:
 
 def _row(sample: StoredSample, prompt: str, task: str, spans: SpanWriter) -> Row:
     trajectory, reward = sample.trajectory, sample.reward
-    _check_exact(sample.advantage, "its advantage")
+    if not math.isfinite(sample.advantage or 0.0):
+        _check_exact(sample.advantage, "its advantage")
     if trajectory.info:
         _check_exact(trajectory.info, "info")
     tokens = spans.cells(trajectory.spans)

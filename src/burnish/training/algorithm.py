@@ -256,9 +256,13 @@ HELD_OUT = "eval:held_out"
 
 
 def stored(
-    step: int, split: str, rows: Iterable[tuple[Task, Trajectory, Reward]]
+    step: int,
+    split: str,
+    rows: Iterable[tuple[Task, Trajectory, Reward]],
+    advantages: Sequence[float | None] | None = None,
+    keep: Sequence[bool] | None = None,
 ) -> list[StoredSample]:
-    """Samples of a step, numbered in their order; those of `train` are kept in the loss."""
+    """Samples of a step, numbered in their order; those of `train` are kept in the loss, or as told."""
     return [
         StoredSample(
             step=step,
@@ -267,7 +271,8 @@ def stored(
             task=task,
             trajectory=trajectory,
             reward=reward,
-            keep=split == "train",
+            advantage=None if advantages is None else advantages[index],
+            keep=split == "train" if keep is None else keep[index],
         )
         for index, (task, trajectory, reward) in enumerate(rows)
     ]

@@ -27,10 +27,9 @@ from burnish.training.guards import check_sampled
 
 def samples(step: int, collected: Collected, values: Advantages) -> list[StoredSample]:
     """Every rollout of a step, trained on, dropped or a greedy baseline, with its advantage."""
-    marks = zip(values.per_rollout().tolist(), values.keep_B.tolist(), strict=True)
-    trained = zip(stored(step, "train", rows_of(collected.kept)), marks, strict=True)
+    marks = values.per_rollout().tolist(), values.keep_B.tolist()
     return [
-        *(replace(one, advantage=advantage, keep=keep) for one, (advantage, keep) in trained),
+        *stored(step, "train", rows_of(collected.kept), *marks),
         *stored(step, "dropped", rows_of(collected.dropped)),
         *stored(step, GREEDY, rows_of(collected.greedy)),
     ]
@@ -120,10 +119,15 @@ def lengths(collected: Collected) -> dict[str, float]:
     counts = token_counts([t.trained_tokens for t in every])
     found = {**counts, "length/truncated_share": cut / len(every)}
     observed = []
-    for spans in (t.spans for t in every):  # behind the first reply
-        first = next((i for i, s in enumerate(spans) if s.author is Author.MODEL), len(spans))
-        own = (len(s.token_ids) for s in spans[first:] if s.author is not Author.MODEL)
-        observed.append(sum(own))
+    for t in every:
+        own = 0
+        behind = False  # the first reply
+        for span in t.spans:
+            if span.author is Author.MODEL:
+                behind = True
+            elif behind:
+                own += len(span.token_ids)
+        observed.append(own)
     if any(observed):
         found["length/observed"] = sum(observed) / len(observed)
         found["length/observed_max"] = float(max(observed))
