@@ -152,7 +152,7 @@ class OneWord(Algorithm):
     def batch(self, step):
         tokenizer = self.setup.trainable.loaded.tokenizer
         answer = tuple(tokenizer.encode(self.settings.word))
-        prompts = [tokenizer.render(task.messages) for task in self.setup.cursor().take(2)]
+        prompts = [tokenizer.render(task.messages) for task in self.setup.cursor(self.setup.data.tasks).take(2)]
         return [
             Trajectory(f"{step}.{i}", "word", str(i), (
                 Span(Author.PROMPT, tuple(prompt)),

@@ -62,7 +62,7 @@ WAYS = {
 class AsDecoder:
     """A sorter as the sampler reads a model."""
 
-    architecture = SimpleNamespace(mask_id=MASK, prompt_sees="all")
+    architecture = SimpleNamespace(mask=MASK, mask_id=MASK, prompt_sees="all")
     max_positions = LENGTH
 
     def __init__(self, sorter: Sorter) -> None:

@@ -333,7 +333,7 @@ def test_files_of_prompts_and_requests(tmp_path):
     with pytest.raises(UserError, match=r"broken\.jsonl:2"):
         load_prompts(broken)
     xstest.write_text("prompt,label\nx,perhaps\n")
-    with pytest.raises(UserError, match="column 'label' is 'perhaps'; expected refuse"):
+    with pytest.raises(UserError, match="'label' is 'perhaps'; expected refuse"):
         load_prompts(xstest)
     file = tmp_path / "rows.jsonl"
     file.write_text('{"prompt": "a  b", "kind": "benign", "clause": "law"}\n{"instruction": "c"}\n')

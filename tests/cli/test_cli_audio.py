@@ -122,7 +122,7 @@ def test_files_that_are_no_latents_of_this_tokenizer_get_one_line(typed, model, 
     (tmp_path / "junk.npz").write_bytes(b"junk")
     (tmp_path / "junk.safetensors").write_bytes(b"junk")
     for name, said in (
-        ("other.npz", "expected a floating-point tensor (B, T, 6)"),
+        ("other.npz", "latents: got shape (3, 9), expected (3, 6)"),
         ("nan.npz", "latents:"),
         ("foreign.npz", "'kl'"),
         ("less.npz", "missing required field"),

@@ -82,7 +82,7 @@ def test_rows_that_repeat_a_prompt_say_what_became_of_them(typed, tmp_path, monk
     given = {"data": rows, "held_out": [{"prompt": "Write 77."}], "rewards": [size]}
     run = burnish.train("tiny", "steps=1", "run.name=mine", show=False, **given)
     (note,) = run.notes
-    assert "1 of 12 rows repeat a prompt: 1 in training, where each row is a task" in note
+    assert "1 of 11 rows repeat a prompt in training, where each row is a task" in note
     assert f"data      {note}" in typed("show", "mine").out
     burnish.train("tiny", "steps=1", "run.name=mine", show=False, **given)
     assert run.notes == [note]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,6 @@ from cli_words import Type
 from judge_server import JudgeServer, shown, winner
 
 from burnish.bench.edits import format_marks, word_count
-from burnish.bench.probe import probability
 from burnish.seeds import Seeds
 
 
@@ -261,7 +261,6 @@ class Planted:
         self.place, self.length, self.format = place, length, format
 
     def __call__(self, prompt: str) -> str:
-        import math
 
         a, b = shown(prompt)
         words = math.log2((1 + word_count(a)) / (1 + word_count(b)))
@@ -269,7 +268,7 @@ class Planted:
         odds = self.place + self.length * words + self.format * marks
         odds += 1.5 * (a.startswith("good") - b.startswith("good"))
         draw = Seeds(0).rng("planted", a, b).random()
-        return winner("A" if draw < probability(odds) else "B")
+        return winner("A" if draw < 1 / (1 + math.exp(-odds)) else "B")
 
 
 @pytest.fixture

@@ -63,19 +63,6 @@ def test_a_file_without_a_trajectory_to_learn_from_is_refused(tmp_path, capsys):
     assert not (tmp_path / "new").exists()
 
 
-def test_edits_that_were_all_left_out_are_no_lack_of_lessons(tmp_path, capsys):
-    rows = (EXAMPLE / "traces.jsonl").read_text().splitlines()[:1]
-    traces = tmp_path / "traces.jsonl"
-    traces.write_text(rows[0])
-    words = [traces, *GIVEN[1:], *ROLES, "--out", tmp_path / "new", "--option", "rare=drop"]
-    assert distill(*words) == 0
-    out = " ".join(capsys.readouterr().out.split())
-    assert "unchanged: no edit was kept" in out
-    assert "left out 1 independent trajectories speak for it; needed 2 (1)" in out
-    report = (tmp_path / "new" / "report.md").read_text()
-    assert "no edit was kept: 1 independent" in report
-
-
 def test_json_is_one_object(tmp_path, capsys):
     assert distill(*GIVEN, *ROLES, "--out", tmp_path, "--json") == 0
     (line,) = capsys.readouterr().out.splitlines()

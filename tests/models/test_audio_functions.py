@@ -179,7 +179,7 @@ def test_guidance_and_eulers_method():
     times: list[float] = []
     euler_sample(lambda x, tau: (times.append(tau), x)[1], a, steps=4)  # type: ignore[func-returns-value]
     assert times == [0.0, 0.25, 0.5, 0.75]
-    with pytest.raises(ArgumentError, match="velocity: gave"):
+    with pytest.raises(ArgumentError, match="velocity: what it gave"):
         euler_sample(lambda x, tau: x[0], a, steps=4)
 
 

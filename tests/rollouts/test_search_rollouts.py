@@ -176,7 +176,5 @@ def test_equal_queries_are_looked_up_once() -> None:
     found = anyio.run(ask)
     assert [len(one) for one in found] == [1, 1, 1, 2]
     assert Counting.calls == 2
-    with pytest.raises(UserError, match="expected search"):
-        AsyncSearch("manuals/")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="query: got None"):
         anyio.run(search.search, None)

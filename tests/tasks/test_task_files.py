@@ -230,7 +230,7 @@ BROKEN = {
     "bare braces": ("d.jsonl", GOOD.encode(), {"template": r"{prompt} in \boxed{}"}, "'{}' does not name a column. Double plain braces"),
     "label that is no field": ("d.jsonl", GOOD.encode(), {"labels": ("anser",)}, "labels names 'anser', which is not in fields (answer). Did you mean 'answer'?"),
     "repeated id": ("d.jsonl", f"{GOOD}\n{GOOD}".encode(), {"id": "answer"}, "d.jsonl:2: id '1' is also that of row 1"),
-    "one row to split": ("d.jsonl", GOOD.encode(), {"held_out": HeldOutShare(0.1)}, "one prompt has no two sides"),
+    "one row to split": ("d.jsonl", GOOD.encode(), {"held_out": HeldOutShare(0.1)}, "one prompt cannot be split"),
     "split column missing": ("d.jsonl", GOOD.encode(), {"held_out": HeldOutColumn("splt", ("test",))}, "no 'splt' of [] in ['test']"),
     "split value missing": ("d.jsonl", GOOD.encode(), {"held_out": HeldOutColumn("answer", ("2",))}, "no 'answer' of ['1'] in ['2']"),
     "all rows held out": ("d.jsonl", GOOD.encode(), {"held_out": HeldOutColumn("answer", ("1",))}, "no training row is left: every row is held out"),

@@ -436,9 +436,8 @@ def test_which_sample_is_named_is_not_a_matter_of_timing(tmp_path):
     assert "for sample train-1-1-1;" in line
 
 
-def test_a_bad_imitation_names_its_demonstrations_and_is_seen_again(tmp_path, monkeypatch):
-    # Finite, and more than float32 holds; the loader would refuse a setting of this size.
-    monkeypatch.setattr("burnish.config.resolve.LARGEST", 1e40)
+def test_a_bad_imitation_names_its_demonstrations_and_is_seen_again(tmp_path):
+    # Finite, and more than float32 holds.
     huge = {"kind": "sft", "coefficient": 1e39, "batch": 2}
     table = {"task": SHOWN, "policy": {"auxiliary": [huge]}, **NO_EVALUATION}
     error, place = trip_at(trainer(tmp_path, table), 0)

@@ -3,12 +3,12 @@ from functools import partial
 import anyio
 import pytest
 import torch
+from lab.dir.best_of_n import best_of_n_curve
 from starlette.testclient import TestClient
 from test_process_reward_model import run_of
 from training_cases import finish, reward, trainer
 
 import burnish
-from burnish.bench.statistics import best_of_n_curve
 from burnish.engines.server import create_app
 from burnish.lm.folder import load_model
 from burnish.lm.scalar_head import score_rows, step_row

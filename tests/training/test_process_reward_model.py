@@ -256,7 +256,7 @@ def test_halves_of_the_held_out_part_calibrate_each_other():
         by_model, _, by_label = text.partition("): ")[2].partition(", by its label: ")
         assert mark is None or (by_model == by_label) == bool(mark)
     assert any(
-        first_flagged(one.probabilities) != first_flagged(one.probabilities, b.threshold)
+        first_flagged(one.probabilities) != first_flagged(one.probabilities, b)
         for one, b in zip(report.scored, report.thresholds, strict=True)
     )
     loose = calibrated_f1(

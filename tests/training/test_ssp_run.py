@@ -223,7 +223,7 @@ from burnish.agents.ssp.world import corpus
 
 async def play(task, players, seed, world):
     session = players.session(solver_messages(task.fields["question"]), role="solver")
-    await play_searching(players, session, Searcher(corpus(**world)), "answer")
+    await play_searching(players, session, Searcher(corpus(**world), 3), "answer")
     said = "\\n".join(m.text for m in session.shown if m.role == "assistant")
     return {"solver": {"rewards": {"game": solver_score(said, task.fields["answer"])}}}
 """

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from burnish.api.needs import require_torch
 from burnish.api.run import Run
-from burnish.arguments import as_path
+from burnish.arguments import as_flag, as_path
 from burnish.errors import UserError, python_words
 from burnish.store.manifest import is_ours, newest_weights
 
@@ -94,7 +94,14 @@ def align(
         settings=list(words),
     )
     work = Alignment(
-        plan, Path(policy), as_path("out", out), instructions, evaluate, generator, guard, force
+        plan,
+        Path(policy),
+        as_path("out", out),
+        instructions,
+        evaluate,
+        generator,
+        guard,
+        as_flag("force", force),
     )
     work.show, work.told = show, tell
     return work.whole()

@@ -21,9 +21,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from burnish.api.needs import find_torch
 from burnish.api.sweep_plan import (
@@ -103,7 +104,7 @@ def sweep(
     recipe: str | Path,
     grid: Mapping[str, object] | None = None,
     *,
-    seeds: PositiveInt | list[Seed] = 1,
+    seeds: PositiveInt | Annotated[list[Seed], Meta(min_length=1)] = 1,
     settings: Mapping[str, object] | None = None,
     runs: Path | None = None,
     jobs: PositiveInt | None = None,

@@ -240,7 +240,7 @@ class DropEffect(NamedTuple):
 
 @public
 def drop_sensitivity(
-    model: nn.Module, loss: Callable[[], Any], groups: Sequence[Sequence[Count]] | None = None
+    model: nn.Module, loss: Callable[[], Any], groups: Sequence[Collection[Count]] | None = None
 ) -> list[DropEffect]:
     """The loss without each group of layers, and how much larger it is than with all of them.
 

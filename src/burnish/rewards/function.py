@@ -160,7 +160,7 @@ class FunctionReward:
         except Exception as error:
             raise RewardError(
                 f"reward '{self.name}' returned a Reward for sample {response.id} that is not whole "
-                f"({describe(error)}); expected the types that its fields name."
+                f"({str(error) or type(error).__name__}); expected the types that its fields name."
             ) from error
         return reward
 

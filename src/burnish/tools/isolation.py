@@ -17,7 +17,7 @@ from typing import Annotated, NamedTuple
 from msgspec import Meta
 
 from burnish.boundary import Count, Positive, PositiveInt, Settings
-from burnish.errors import UserError
+from burnish.errors import UserError, did_you_mean
 from burnish.tools.inside.confine import DEVICES
 from burnish.tools.inside.run_spec import Bounds
 
@@ -71,7 +71,8 @@ def chosen(names: Iterable[Layer | str]) -> frozenset[Layer]:
     found = set()
     for name in names:
         if name not in known:
-            raise UserError(f"unknown sandbox layer '{name}'; expected some of {known}.")
+            near = did_you_mean(name, known)
+            raise UserError(f"unknown sandbox layer '{name}'; expected some of {known}.{near}")
         found.add(Layer(name))
     if Layer.MOUNT in found and Layer.NAMESPACES not in found:
         raise UserError("sandbox layer 'mount' needs 'namespaces'; add it or leave mount out.")

@@ -87,7 +87,7 @@ class Support(Check[SupportConfig]):
         weights = {word: self._rarity(word) for word in words}
         best = Supported(sentence, 0.0, None, words)
         for passage in self._index.search(sentence, self.config.k):
-            held = set(tokens(indexed_text(passage)))
+            held = set(tokens.plain(indexed_text(passage)))
             shared = math.fsum(weights[word] for word in words if word in held)
             value = shared / math.fsum(weights.values())
             if value > best.value:

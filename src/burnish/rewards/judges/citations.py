@@ -167,7 +167,11 @@ class _Document:
     """The words and the numbers of a document, found once."""
 
     def __init__(self, text: str) -> None:
-        self.text, self.words, self.numbers = text, set(tokens(text)), numbers_in(text, len(text))
+        self.text, self.words, self.numbers = (
+            text,
+            set(tokens.plain(text)),
+            numbers_in(text, len(text)),
+        )
 
 
 def _of_sentence(sentence: str, documents: Sequence[_Document], least: float) -> list[Supported]:

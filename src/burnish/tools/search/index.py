@@ -221,7 +221,7 @@ def write_index(
         with (draft / _PASSAGES).open("wb", buffering=1 << 20) as file:
             for passage in passages:
                 offsets.append(offsets[-1] + file.write(encode(passage) + b"\n"))
-                words = tokens(indexed_text(passage))
+                words = tokens.plain(indexed_text(passage))
                 lengths.append(len(words))
                 word_ids.extend(map(vocabulary.__getitem__, words))
         if not lengths:

@@ -17,6 +17,7 @@ from typing import Protocol, runtime_checkable
 from msgspec import Struct
 
 from burnish.arguments import as_whole
+from burnish.boundary import public
 from burnish.errors import UserError
 
 K1, B = 1.5, 0.75
@@ -56,7 +57,7 @@ class PassageIndex:
         twice = [i for i, n in Counter(p.id for p in self.passages).items() if n > 1]
         if twice:
             raise UserError(f"search: two passages have the id '{twice[0]}'; expected unique ids.")
-        counts = [Counter(tokens(indexed_text(p))) for p in self.passages]
+        counts = [Counter(tokens.plain(indexed_text(p))) for p in self.passages]
         self._lengths = [sum(count.values()) for count in counts]
         self._mean = sum(self._lengths) / len(counts) if counts else 0.0
         self._places: dict[str, list[tuple[int, int]]] = {}
@@ -79,6 +80,7 @@ class PassageIndex:
         return [self.passages[place] for place in best[:limit]]
 
 
+@public
 def tokens(text: str) -> list[str]:
     """Lower-case words; a Chinese character is a word.
 
@@ -91,7 +93,7 @@ def tokens(text: str) -> list[str]:
 
 
 def query_words(query: str) -> list[str]:
-    return list(dict.fromkeys(tokens(query)))
+    return list(dict.fromkeys(tokens.plain(query)))
 
 
 def indexed_text(passage: Passage) -> str:
