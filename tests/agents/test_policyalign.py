@@ -343,7 +343,7 @@ def test_files_of_prompts_and_requests(tmp_path):
         ("c", "violating", "policy"),
     ]
     for text, match in [
-        ('{"kind": "benign"}', "no column 'instruction'"),
+        ('{"kind": "benign"}', "no column instruction"),
         ('{"prompt": " "}', "no text"),
         ('{"prompt": "a", "kind": "x"}', "'kind' is 'x'"),
     ]:

@@ -81,7 +81,7 @@ def test_a_folder_is_read_as_far_as_it_is_the_benchmark(tmp_path, caplog):
     told = sorted(record.getMessage() for record in caplog.records)
     assert len(told) == 2
     assert "notes.json" in told[0]
-    assert "refusals.jsonl:1: no column ['chosen', 'rejected'], so this is not RM-Bench" in told[1]
+    assert "refusals.jsonl:1: no column chosen, rejected, so this is not RM-Bench" in told[1]
     with pytest.raises(UserError, match=r"no column \['chosen'"):
         load("rmbench", tmp_path / "refusals.jsonl")
     (tmp_path / "other").mkdir()

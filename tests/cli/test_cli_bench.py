@@ -37,7 +37,7 @@ def test_recorded_judges_of_llmbar(typed, tmp_path, monkeypatch):
     done = typed(*words, *recorded, "--out", out)
     assert done.code == 0, done.err
     assert "LLMBar: 290 items, 12 recorded judges" in done.out
-    assert "GPT-4/Vanilla              82.8       81.4 [76.5, 85.4]" in done.out
+    assert "GPT-4/Vanilla 82.8 81.4 [76.5, 85.4]" in " ".join(done.out.split())
     found = json.loads(typed(*words, *recorded, "--json").out)
     by_name = {judge["name"]: judge for judge in found["judges"]}
     gpt = by_name["GPT-4/Vanilla"]

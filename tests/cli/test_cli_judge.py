@@ -327,7 +327,7 @@ def test_probe_on_the_screen_and_its_mistakes(typed, many, tmp_path):
     assert "--edits: got 'prays'" in wrong.err
     single = rows(tmp_path / "one.jsonl", {"prompt": "p", "response": "x"})
     lone = typed("judge", "probe", single, "--model", "http://127.0.0.1:9/v1#m")
-    assert (lone.code, "is no pair" in lone.err) == (2, True)
+    assert (lone.code, "no row has two responses" in lone.err) == (2, True)
 
 
 def test_a_probe_of_few_pairs_does_not_clear_a_judge(typed, many):

@@ -7,7 +7,6 @@ import anyio
 import pytest
 from rollout_cases import Speaker, a_task, assert_masked
 
-from burnish.errors import UserError
 from burnish.lm.base import Sampling
 from burnish.records import Author, Message, Status, Task
 from burnish.rollouts import EnvRollout, roll_out
@@ -176,5 +175,3 @@ def test_equal_queries_are_looked_up_once() -> None:
     found = anyio.run(ask)
     assert [len(one) for one in found] == [1, 1, 1, 2]
     assert Counting.calls == 2
-    with pytest.raises(UserError, match="query: got None"):
-        anyio.run(search.search, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,9 @@ REASON_LIMIT = 400
 """Characters of one observation or reason."""
 
 
+_NUMBER = re.compile(r"[-+]?[\d,.]+%?|-?")
+
+
 def print_rows(
     titles: Sequence[str], rows: Iterable[Sequence[str | Text]], gives_way: int | None = -1
 ) -> None:
@@ -38,6 +42,9 @@ def print_rows(
         column.no_wrap, column.overflow = False, "fold"
     for row in rows:
         table.add_row(*(Text(one_line(cell)) if isinstance(cell, str) else cell for cell in row))
+    for column in table.columns:
+        if all(_NUMBER.fullmatch(str(cell)) for cell in column.cells):
+            column.justify = "right"
     out.print(table)
 
 

@@ -50,6 +50,6 @@ def _as_one_error(name: str) -> Iterator[None]:
     try:
         yield
     except _DAMAGE as error:
-        raise ArchiveError(f"{name.strip()} damaged, or no archive ({error})".lstrip()) from error
+        raise ArchiveError(f"{name}damaged, or no archive ({error})") from error
     except _UNREAD as error:
         raise ArchiveError(f"{name}packed or encrypted in a way not read here") from error

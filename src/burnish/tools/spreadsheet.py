@@ -249,7 +249,7 @@ def refuse_bomb(data: bytes, shown: str) -> None:
                     if name.endswith((".xml", ".rels")):  # what is no XML may be a picture
                         raise ArchiveError(f"is no XML ({error})") from None
     except ArchiveError as error:
-        raise SpreadsheetError(f"{shown}: {name} {error}; it is not opened") from error
+        raise SpreadsheetError(f"{shown}: {f'{name} {error}'.strip()}; it is not opened") from error
 
 
 def formula_cells(book: Any) -> list[Any]:

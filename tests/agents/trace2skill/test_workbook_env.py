@@ -125,7 +125,7 @@ def test_one_far_cell_neither_hangs_the_score_nor_can_be_written(task, tmp_path)
     look = call("read_cells", cells="XFD1048576")
     found, _ = played(task, [far, look, call("list_sheets"), "Done."])
     refused, _, sheets = (message.text for message in found.messages if message.role == "tool")
-    assert "far from the used cells" in refused
+    assert "expected one near the used cells" in refused
     assert json.loads(sheets) == {"Sheet1": "A1:A2"}  # a look makes no cell
     book = Spreadsheet(task.fields["workbook"])
     book.book.worksheets[0]["XFD1048576"].value = 1

@@ -68,7 +68,9 @@ def _shaped(rows: list[Source], bench: str, shapes: Sequence[Sequence[str]]) -> 
         nearest = max(shapes, key=lambda shape: sum(column in got for column in shape))
         missing = [column for column in nearest if column not in got]
         near = did_you_mean(missing[0], got)
-        raise UserError(f"{row.where}: no column {missing}, so this is not {bench}.{near}")
+        raise UserError(
+            f"{row.where}: no column {', '.join(missing)}, so this is not {bench}.{near}"
+        )
     return rows
 
 

@@ -246,7 +246,12 @@ def scene_problems(document: str | Mapping[str, object] | bytes) -> list[str]:
     table = _table(document)
     if found := list(_misfits(table, Scene, "")):
         return found
-    return list(_contradictions(msgspec.convert(table, Scene)))
+    scene = msgspec.convert(table, Scene)
+    try:
+        msgspec.json.encode(scene)
+    except UnicodeError as error:  # half a character: no file takes it
+        return [f"expected whole characters; {str(error)!a}"]
+    return list(_contradictions(scene))
 
 
 @public
