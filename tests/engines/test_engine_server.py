@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 from engine_cases import WEB, Broken, Fussy, serving, total, wait_until
+from hypothesis import given, settings, strategies as st
 
 from burnish.cli.serve_reward import scorer_of, token_of
 from burnish.engines import ServeSettings, serve
@@ -372,3 +373,11 @@ def test_rewards_survive_the_way(fussy):
     data = WEB.post(f"{fussy}/score", json=item("hello")).json()["rewards"][0]
     reward = msgspec.convert(data, Reward)
     assert reward.evidence[0].observation == "saw hello"
+
+
+@given(st.binary(max_size=200))
+@settings(max_examples=50)
+def test_no_bytes_make_it_fail(fussy, body):
+    head = {"content-type": "application/json"}
+    reply = WEB.post(f"{fussy}/score", content=body, headers=head)
+    assert reply.status_code in (200, 422)

@@ -562,3 +562,10 @@ def test_half_precision_weights_are_looked_at_as_they_are_saved(tmp_path):
     trained.store.close()
     assert "weight guard: " in str(caught.value)
     assert list((trained.folder / "checkpoints").iterdir()) == []
+
+
+def test_a_tripped_run_trips_again_when_it_is_continued(tmp_path):
+    more = {"policy": {"auxiliary": [piece("infinite_term")]}}
+    first, _ = trip_at(trainer(tmp_path, NO_EVALUATION, more), 0)
+    second, _ = trip_at(trainer(tmp_path, NO_EVALUATION, more), 0)
+    assert str(first) == str(second)

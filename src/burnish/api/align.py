@@ -93,15 +93,9 @@ def align(
         evaluate="" if evaluate is None else _digest("evaluate", evaluate),
         settings=list(words),
     )
+    force = as_flag("force", force)
     work = Alignment(
-        plan,
-        Path(policy),
-        as_path("out", out),
-        instructions,
-        evaluate,
-        generator,
-        guard,
-        as_flag("force", force),
+        plan, Path(policy), as_path("out", out), instructions, evaluate, generator, guard, force
     )
     work.show, work.told = show, tell
     return work.whole()

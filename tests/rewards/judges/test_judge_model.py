@@ -12,7 +12,7 @@ from burnish.lm.base import Completion, Sampling, TooLong
 from burnish.lm.failures import Refused, TimedOut, Unreachable
 from burnish.lm.http import Prices
 from burnish.lm.named import open_lm
-from burnish.lm.replay import ScriptedLM
+from burnish.lm.replay import ReplayLM, ScriptedLM
 from burnish.records import Finish, Message, Status
 from burnish.rewards import checked
 from burnish.rewards.judges import (
@@ -26,6 +26,7 @@ from burnish.rewards.judges import (
     read_calls,
     replay,
 )
+from burnish.rewards.judges.simple import DirectPair
 
 QUESTION = Question("pair", (Message("user", "Which one?"),), ("t", "a", "b"))
 
@@ -490,3 +491,11 @@ def test_one_recorded_vote_is_not_three(tmp_path):
     ask(JudgeModel(ScriptedLM(["B"]), sampling=warm, record=path), second)
     again = replay(path, sampling=warm, seed=7)
     assert [ask(again, one).verdict for one in (first, second)] == ["A", "B"]
+
+
+def test_a_record_is_also_a_log_for_any_lm(tmp_path):
+    path = tmp_path / "judge.jsonl"
+    score(DirectPair(judge_of(longer_wins, record=path)), "a", "bb")
+    lm = open_lm(f"replay:{path}")
+    assert isinstance(lm, ReplayLM)
+    assert [r.value for r in score(DirectPair(JudgeModel(lm)), "a", "bb")] == [-1.0, 1.0]
