@@ -15,12 +15,12 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from burnish.arguments import as_list, as_word, refused
-from burnish.boundary import NonNegative, public
+from burnish.boundary import NonNegative, Share, public
 from burnish.errors import UserError
 from burnish.records import Response, Reward, Status, Task, Verdict, Visibility
-from burnish.rewards.checks.base import IsolatedCheck
+from burnish.rewards.checks.base import CheckConfig, IsolatedCheck
 from burnish.rewards.checks.instructions import Instructions, InstructionsConfig
-from burnish.rewards.checks.language import DETECT, LANGUAGES, READ, LanguageConfig, is_language
+from burnish.rewards.checks.language import DETECT, LANGUAGES, READ, is_language
 from burnish.rewards.combine import Anchor, Combination, Weighted
 from burnish.rewards.judges.benchmarks import is_many, of_pairs
 from burnish.rewards.judges.judge_model import JudgeModel
@@ -218,7 +218,14 @@ LETTERS = 20
 """Texts with fewer are not judged."""
 
 
-class LanguageMatch(IsolatedCheck[LanguageConfig]):
+class LanguageMatchConfig(CheckConfig, frozen=True, tag="language_match"):
+    """A class of its own: checks are found by that of their settings."""
+
+    confidence: Share = 0.7
+    timeout_s: float = 5.0
+
+
+class LanguageMatch(IsolatedCheck[LanguageMatchConfig]):
     """The response is in the language of the request: 1, in another: 0, unsure: no value.
 
     The task's field `response_language`, an ISO 639-1 code, is for requests that ask for another one.
@@ -228,7 +235,7 @@ class LanguageMatch(IsolatedCheck[LanguageConfig]):
     child = DETECT
 
     def __init__(self) -> None:
-        super().__init__(LanguageConfig(name="language_match"))
+        super().__init__(LanguageMatchConfig())
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
         wanted = task.fields.get("response_language")
