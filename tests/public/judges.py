@@ -221,7 +221,7 @@ CASES = [
     ),
     Case(
         rubric.merge_points,
-        {"found": [[Point("1", "water boils", "important")]], "alike": lambda a, b: 1.0},
+        {"found": [[Point("1", "water boils", "important")]]},
         {"found": "empty short"},
     ),
     Case(rubric.audit_points, {"findings": {"right": True}}, {"findings": "empty"}),
