@@ -21,7 +21,7 @@ from typing import Any, Literal
 import msgspec
 
 from burnish.boundary import Count, Share
-from burnish.errors import UserError
+from burnish.errors import ArgumentError, UserError
 from burnish.records import Response, Status, Task
 from burnish.rewards.judge_reward import JudgeRewardConfig, Renamed
 from burnish.rewards.judges.atp_bench.calls import (
@@ -264,11 +264,12 @@ class MultiAgent:
 
     async def _call(self, case: Case, place: int, number: int) -> RoleReply[Mark]:
         item = case.items[place]
-        blanks = {
-            "number": str(place + 1),
-            "around": surroundings(case, place, self.options.context),
-            "call": render_call.plain(item.kind, item.value),
-        }
+        around = surroundings(case, place, self.options.context)
+        try:
+            call = render_call(item.kind, item.value)
+        except ArgumentError as error:
+            return RoleReply(None, Status.PARSE_ERROR, f"call {place + 1} cannot be shown: {error}")
+        blanks = {"number": str(place + 1), "around": around, "call": call}
         reply = await self._ask("precision", case, number, blanks)
         said = reply.value
         if said is None:
