@@ -241,7 +241,7 @@ async def ask_facts(
 _ROW = re.compile(r"^\s*\|(.*)(?<!\\)\|\s*$")
 _BAR = re.compile(r"(?<!\\)\|")
 _RULE = re.compile(r"[\s:|-]*")
-MOST_SPAN = 1000
+MOST_CELLS, MOST_SPAN = 1_000_000, 1000
 """Columns or rows that one cell may span."""
 MOST_LETTERS = 4 * LONGEST
 """Characters of a cell of a page, blanks between them included."""
@@ -441,6 +441,7 @@ def _spread(rows: Sequence[Sequence[_Cell]]) -> list[list[_Cell]]:
     """Rows with each cell in every place that it spans."""
     found: list[list[_Cell]] = []
     above: dict[int, tuple[int, _Cell]] = {}
+    cells = 0
     for row in rows:
         line: list[_Cell] = []
         below: dict[int, tuple[int, _Cell]] = {}
@@ -458,6 +459,9 @@ def _spread(rows: Sequence[Sequence[_Cell]]) -> list[list[_Cell]]:
             line += [cell] * columns
             if height > 1:
                 below |= dict.fromkeys(range(place, place + columns), (height - 1, cell))
+        cells += len(line)
+        if cells > MOST_CELLS:
+            raise ValueError(f"more than {MOST_CELLS:,} cells with their spans")
         found.append(line)
         above = below
     return found
