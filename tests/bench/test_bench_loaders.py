@@ -82,11 +82,11 @@ def test_a_folder_is_read_as_far_as_it_is_the_benchmark(tmp_path, caplog):
     assert len(told) == 2
     assert "notes.json" in told[0]
     assert "refusals.jsonl:1: no column chosen, rejected, so this is not RM-Bench" in told[1]
-    with pytest.raises(UserError, match=r"no column \['chosen'"):
+    with pytest.raises(UserError, match=r"no column chosen"):
         load("rmbench", tmp_path / "refusals.jsonl")
     (tmp_path / "other").mkdir()
     written(tmp_path / "other" / "refusals.jsonl", {"id": 1, "prompt": "p"})
-    with pytest.raises(UserError, match=r"no column \['chosen'"):
+    with pytest.raises(UserError, match=r"no column chosen"):
         load("rmbench", tmp_path / "other")
 
 

@@ -248,7 +248,11 @@ class ReferenceMatch(RuleCheck[ReferenceMatchConfig]):
         return self.decided(float(hit), saw)
 
 
-class GroundTruthScore(RuleCheck[FieldConfig]):
+class GroundTruthConfig(FieldConfig, frozen=True):
+    """A ground truth by the name of its field."""
+
+
+class GroundTruthScore(RuleCheck[GroundTruthConfig]):
     """How much of the ground truth a response holds: word F1 with it, over the response's end."""
 
     uses_answer = True
@@ -339,10 +343,10 @@ VERIFIERS: dict[str, Factory] = {
     "length": _check(LengthConfig),
     "pattern": _check(RegexConfig),
     "code_tests": _check(CodeConfig),
-    "ground_truth_score_pair": _check(FieldConfig, GroundTruthScore),
+    "ground_truth_score_pair": _check(GroundTruthConfig),
     "text_counts": _check(CheckConfig, TextCounts),
-    "sample_reference": _check(FieldConfig, ShowField),
-    "sample_checklist": _check(FieldConfig, ShowField),
+    "sample_reference": _check(FieldConfig),
+    "sample_checklist": _check(FieldConfig),
     "sample_metadata": _check(FieldConfig, ShowMetadata, field="metadata"),
 }
 """What a runtime entry's `implementation_kind` may name."""
