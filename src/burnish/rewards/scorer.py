@@ -63,7 +63,6 @@ class Scorer(Protocol):
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
         """One reward for each response, in order."""
-        ...
 
 
 async def checked(
@@ -89,6 +88,13 @@ async def checked(
     return [failed if r.finish is Finish.ERROR else next(rest, failed) for r in responses]
 
 
+def broken(scorer: Scorer, error: BaseException) -> Reward:
+    """What an error of a scorer says about its response: ours are no fault of the user's code."""
+    is_ours = type(scorer).__module__.startswith("burnish.")
+    status = Status.INFRA_ERROR if is_ours else Status.REWARD_ERROR
+    return Reward.failed(scorer.name, status, describe(error))
+
+
 async def _guarded(
     scorer: Scorer, task: Task, responses: Sequence[Response], deadline_s: float | None
 ) -> list[Reward]:
@@ -107,9 +113,7 @@ async def _guarded(
     except BaseException as error:  # boundary: a scorer is foreign code
         if is_cancelled(error):
             raise
-        is_ours = type(scorer).__module__.partition(".")[0] == "burnish"
-        status = Status.INFRA_ERROR if is_ours else Status.REWARD_ERROR
-        return [Reward.failed(scorer.name, status, describe(error))] * len(responses)
+        return [broken(scorer, error)] * len(responses)
     finally:
         advance(f"reward {scorer.name}", len(responses))
     if scope.cancelled_caught:

@@ -371,9 +371,9 @@ def test_random_patches_leave_a_valid_skill(lists, threshold):
     before["SKILL.md"] += "\nSee references/a.md.\n"
     traces = pool_of([trace(i, "x") for i in range(len(lists))])
     found = run(traces, before, Random(), Settings(threshold=threshold))
-    assert (found.status == "rejected") == bool(found.problems)  # as where no section is left
+    assert found.status != "rejected" or found.problems  # as where no section is left
     assert skill_problems(found.files, name="sheets") == []
-    assert set(found.files) >= {"SKILL.md"}
+    assert "SKILL.md" in found.files
     given_ids = {one for edits in lists for edit in edits for one in edit["source_ids"]}
     assert all(set(edit["source_ids"]) <= given_ids for edit in found.edits)
     total = sum(len(edit["source_ids"]) for edits in lists for edit in edits)

@@ -14,9 +14,8 @@ from burnish.boundary import Number, Settings
 from burnish.errors import RewardError, UserError
 from burnish.records import Evidence, Response, Reward, Status, Task, Visibility
 from burnish.rewards.pool import Outcome, default_pool
-from burnish.rewards.scorer import Scope
+from burnish.rewards.scorer import Scope, broken
 from burnish.seeds import digest
-from burnish.source import describe
 
 
 class CheckConfig(Settings, frozen=True, kw_only=True, tag_field="kind"):
@@ -54,8 +53,8 @@ class Check(ABC, Generic[C]):
         super().__init_subclass__(**options)
         for base in cls.__dict__.get("__orig_bases__", ()):
             for argument in get_args(base):
-                if isinstance(argument, type):
-                    _CHECKS[argument] = cls
+                if isinstance(argument, type) and _CHECKS.setdefault(argument, cls) is not cls:
+                    raise TypeError(f"{argument.__name__} has its check: {_CHECKS[argument]}")
 
     def __init__(self, config: C) -> None:
         self.config, self.name, self.weight = config, config.title, config.weight
@@ -114,9 +113,7 @@ class RuleCheck(Check[C]):
             raise
         # Boundary: what breaks a rule in one response is no failure of its group.
         except Exception as error:
-            is_ours = type(self).__module__.partition(".")[0] == "burnish"
-            status = Status.INFRA_ERROR if is_ours else Status.REWARD_ERROR
-            return Reward.failed(self.name, status, describe(error))
+            return broken(self, error)
 
 
 class IsolatedCheck(Check[C]):

@@ -58,7 +58,6 @@ class LabelledPair(Protocol):
     @property
     def label(self) -> int:
         """1: people prefer the first response, -1: the second."""
-        ...
 
 
 def mark_of_score(score: float | None, label: int) -> float | None:

@@ -248,11 +248,7 @@ class ReferenceMatch(RuleCheck[ReferenceMatchConfig]):
         return self.decided(float(hit), saw)
 
 
-class GroundTruthConfig(FieldConfig, frozen=True):
-    """A ground truth by the name of its field."""
-
-
-class GroundTruthScore(RuleCheck[GroundTruthConfig]):
+class GroundTruthScore(RuleCheck[FieldConfig]):
     """How much of the ground truth a response holds: word F1 with it, over the response's end."""
 
     uses_answer = True
@@ -271,7 +267,7 @@ class TextCounts(RuleCheck[CheckConfig]):
         return _shown(", ".join(f"{k} {v}" for k, v in counts.items()), Visibility.VISIBLE)
 
 
-class ShowField(RuleCheck[FieldConfig]):
+class ShowField(RuleCheck[Any]):
     """A field of the sample, such as its reference or its checklist, for the judge to read."""
 
     uses_answer = True
@@ -343,10 +339,10 @@ VERIFIERS: dict[str, Factory] = {
     "length": _check(LengthConfig),
     "pattern": _check(RegexConfig),
     "code_tests": _check(CodeConfig),
-    "ground_truth_score_pair": _check(GroundTruthConfig),
-    "text_counts": _check(CheckConfig, TextCounts),
-    "sample_reference": _check(FieldConfig),
-    "sample_checklist": _check(FieldConfig),
+    "ground_truth_score_pair": _check(FieldConfig),
+    "text_counts": _check(CheckConfig),
+    "sample_reference": _check(FieldConfig, ShowField),
+    "sample_checklist": _check(FieldConfig, ShowField),
     "sample_metadata": _check(FieldConfig, ShowMetadata, field="metadata"),
 }
 """What a runtime entry's `implementation_kind` may name."""
