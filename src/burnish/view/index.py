@@ -193,7 +193,7 @@ class RunIndex:
         self.folder = folder
         self.problem = ""
         self.is_over = False
-        self.thread: threading.Thread | None = None
+        self.thread = threading.Thread()
         self._lock = threading.Lock()
         """Guards the table and what is known of it."""
         self._behind, self._last_id, self._made, self._end = 0, "", "", -1
@@ -220,13 +220,10 @@ class RunIndex:
             ((self._behind, self._last_id, self._made, words),) = table.execute(query)
             self.words.update({tuple(key): n for key, n in msgspec.json.decode(words)})
             return table
-        except sqlite3.DatabaseError as error:
-            if not isinstance(
-                error, sqlite3.OperationalError
-            ):  # no lock of another viewer: damaged
-                file.unlink(missing_ok=True)
-        except OSError:
-            pass
+        except (sqlite3.OperationalError, OSError):
+            pass  # another viewer holds it, or nothing can be written there
+        except sqlite3.DatabaseError:
+            file.unlink(missing_ok=True)  # damaged
         table = sqlite3.connect(":memory:", check_same_thread=False)
         table.executescript(_TABLES)
         return table
@@ -314,12 +311,10 @@ class RunIndex:
             query = f"SELECT count(*) FROM {source} WHERE {' AND '.join(conditions)}"
             ((total,),) = self._table.execute(query, values)
             sign, down = ("<", "DESC") if order.descending else (">", "ASC")
-            if after is not None and after.value is None:
-                conditions.append(f"{key} IS NULL AND n {sign} ?")
-                values.append(after.n)
-            elif after is not None:
-                conditions.append(f"({key} {sign} ? OR {key} = ? AND n {sign} ? OR {key} IS NULL)")
-                values += [after.value, after.value, after.n]
+            if after is not None:  # IS: a missing value equals a missing one
+                same, rest = f"{key} IS ? AND n {sign} ?", f"{key} IS NULL AND ? IS NOT NULL"
+                conditions.append(f"({key} {sign} ? OR {same} OR {rest})")
+                values += [after.value, *after, after.value]
             # Rows come in the order of `n` without sorting them.
             first = "" if key == "n" else f"{key} IS NULL, {key} {down}, "
             query = (
@@ -395,11 +390,11 @@ class Indexer:
     def want(self, folder: Path, seconds: float = 0.0) -> RunIndex:
         """The index of a run; up to date, unless that takes longer than so many seconds."""
         with self._lock:
-            index = self._indexes.setdefault(folder, RunIndex(folder))
-            self._indexes.move_to_end(folder)
+            index = self._indexes.pop(folder, None) or RunIndex(folder)
+            self._indexes[folder] = index  # the last asked for stands last
             if len(self._indexes) > INDEXES:
                 self._indexes.popitem(last=False)[1].is_over = True
-            if index.thread is None or not index.thread.is_alive():
+            if not index.thread.is_alive():
                 index.thread = threading.Thread(target=index.catch_up, name="index", daemon=True)
                 index.thread.start()
         index.thread.join(seconds)
@@ -410,5 +405,4 @@ class Indexer:
         for index in self._indexes.values():
             index.is_over = True
         for index in self._indexes.values():
-            if index.thread is not None:
-                index.thread.join(timeout=5.0)
+            index.thread.join(timeout=5.0)

@@ -13,6 +13,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from burnish.errors import UserError
 from burnish.store.reader import RunReader
 from burnish.store.sample_name import sample_names
 from burnish.view.index import (
+    INDEXES,
     NEWEST,
     Filter,
     Found,
@@ -184,17 +186,20 @@ def facets(indexer: Indexer, folder: Path) -> Page:
         kept += count if keep else 0
         for field, place in kinds.items():
             counted[field][words[place]] += count
+    now = index.progress
+    return {**counted, **_ranges(index, now.rows), "kept": kept, "index": now}
+
+
+@lru_cache(INDEXES)  # seconds of work where there are a million rows
+def _ranges(index: RunIndex, rows: int) -> Page:
     query = f"SELECT name FROM parts GROUP BY name ORDER BY min(row), name LIMIT {MAX_PARTS}"
     columns = ("step", "reward", "length", "advantage")
     return {
-        **counted,
-        "kept": kept,
         **{name: numbers(index, name, "rows") for name in columns},
         "parts": {
             name: numbers(index, "value", "parts WHERE name = ?", name)
             for (name,) in index.query(query)
         },
-        "index": index.progress,
     }
 
 
