@@ -20,9 +20,13 @@ from torch import Tensor
 
 from burnish.activity import waiting_for
 from burnish.config.schema import Guards
-from burnish.errors import UserError, first_line
+from burnish.errors import ProcessDied, UserError, first_line
 
 Item = TypeVar("Item")
+
+
+_LAUNCHED = ("RANK", "MASTER_ADDR", "MASTER_PORT")
+_START = "Start them so: torchrun --nproc-per-node 2 -m burnish train ..."
 
 
 def world_size() -> int:
@@ -33,7 +37,7 @@ def local_rank() -> int:
     return int(os.environ.get("LOCAL_RANK") or 0)
 
 
-class PeerLost(RuntimeError):
+class PeerLost(ProcessDied):
     """A wait for the other processes ended without them: one is gone, or later than allowed."""
 
 
@@ -48,15 +52,21 @@ class World:
         if world_size() <= 1:
             _check_launcher()
             return cls()
+        if missing := [name for name in _LAUNCHED if name not in os.environ]:
+            raise UserError(
+                f"WORLD_SIZE is {world_size()}, and {', '.join(missing)} is not in the environment; "
+                f"expected what torchrun sets there. {_START}"
+            )
+        world = cls(int(os.environ["RANK"]), world_size())
         if not torch.distributed.is_initialized():
             backend = "gloo"
             if torch.cuda.is_available():
                 torch.cuda.set_device(local_rank())
                 backend = "cpu:gloo,cuda:nccl"
             timeout = datetime.timedelta(seconds=timeout_s)
-            with cls(int(os.environ["RANK"]), world_size()).at("the start of all processes"):
+            with world.at("the start of all processes"):
                 torch.distributed.init_process_group(backend, timeout=timeout)
-        return cls(torch.distributed.get_rank(), torch.distributed.get_world_size())
+        return world
 
     @property
     def is_main(self) -> bool:
@@ -141,12 +151,12 @@ class World:
     @contextmanager
     def at(self, what: str) -> Iterator[None]:
         """Around what waits for the other processes; where one is gone, the error names the wait."""
-        label = f"process {self.rank} at {what}"
+        label = what if self.size == 1 else f"process {self.rank} at {what}"
         try:
             with waiting_for(label):
                 yield
         except RuntimeError as error:
-            if self.size == 1 or isinstance(error, PeerLost) or not _is_lost(error):
+            if self.size == 1 or not _is_lost(error):
                 raise
             raise PeerLost(
                 f"{label} waited for the other processes, and one is gone or took longer than "
@@ -164,6 +174,5 @@ def _check_launcher() -> None:
     if {"ACCELERATE_MIXED_PRECISION", "MASTER_ADDR"} <= os.environ.keys():
         raise UserError(
             "accelerate launch was asked for several processes and started one (as it does with "
-            "--cpu); expected RANK and WORLD_SIZE in the environment. Start them with torchrun: "
-            "torchrun --nproc-per-node 2 -m burnish train ..."
+            f"--cpu); expected RANK and WORLD_SIZE in the environment. {_START}"
         )

@@ -120,16 +120,15 @@ class Shards:
     def training(self) -> Iterator[None]:
         """Inside, passes are those of all processes; head and embedding stay gathered."""
         self.module.set_reshard_after_backward(False, recurse=False)
-        with self.world.at("the update"):
-            self.module.unshard()
-            self._is_training = True
-            try:
-                yield
-                self._agree(Next.END)
-            finally:
-                self._is_training = self._has_graph = self._is_empty = False
-                self._padding.clear()
-                self.module.reset_iter_state()
+        self.module.unshard()
+        self._is_training = True
+        try:
+            yield
+            self._agree(Next.END)
+        finally:
+            self._is_training = self._has_graph = False
+            self._padding.clear()
+            self.module.reset_iter_state()
 
     def backward(self, total: Tensor) -> None:
         """The backward pass of a loss, which need not come from the model."""

@@ -189,14 +189,15 @@ class Trainer(Parts):
             except BaseException as error:
                 watchdog.note(error)
                 died: list[Death] = []
-                if self.world.size > 1 and not isinstance(error, BurnishError | KeyboardInterrupt):
+                is_own = isinstance(error, BurnishError | KeyboardInterrupt)
+                if self.world.size > 1 and (not is_own or isinstance(error, PeerLost)):
                     died = died_before(record)
-                if not died and not isinstance(error, PeerLost):
+                if not died:
                     self.note_end(error)
                     raise
                 # What this error follows from. Told at once: a launcher that ends the other processes
                 # may leave this one no time to report it.
-                line = "; then ".join(map(death_line, died)) or str(error)
+                line = "; then ".join(map(death_line, died))
                 if is_main:
                     logger.warning("%s", line)
                 first = ProcessDied(line)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from burnish.activity import moved, waiting_for
+from burnish.activity import moved
 from burnish.errors import GuardTripped, UserError
 from burnish.lm.hardware import held_text, is_device_full
 from burnish.models.norm_report import LayerWatch
@@ -213,7 +213,7 @@ class Updater:
         with self.batches.whole():
             updates = self.algorithm.updates(batch)[skip:]
         for update in updates:
-            with waiting_for("the update"):
+            with self.batches.world.at("the update"):
                 found, watch, ids = self._accumulate(step, update)
                 totals.add(found)
                 norms.append(self._apply(step, update, rate, watch, ids, found.sums))
