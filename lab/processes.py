@@ -1,6 +1,6 @@
-"""One, two and four processes: are samples and weights those of one, what does each hold, what does it cost to go on with fewer?
+"""One, two and four processes: are samples and weights those of one, and what does each hold?
 
-    python -m lab.processes [FOLDER]
+    python -m lab.processes
 
 Real processes of torchrun over gloo on the CPU, the `tiny` model in float32, 20 steps of GRPO with three
 prompts of four answers. Shard `none` copies the model, `full` cuts it. Memory is counted from the
@@ -40,13 +40,7 @@ def letters(text: str) -> float:
 def settings(folder: Path, shard: str) -> dict[str, Any]:
     return {
         "steps": STEPS,
-        "model": {
-            "path": "tiny",
-            "dtype": "float32",
-            "device": "cpu",
-            "threads": 1,
-            "shard": shard,
-        },
+        "model": {"path": "tiny", "dtype": "float32", "device": "cpu", "shard": shard},
         "task": {"kind": "file", "path": str(folder / "questions.jsonl"), "prompt": "question"},
         "rewards": [{"kind": "function", "path": f"{Path(__file__).resolve()}:letters"}],
         "rollout": {"prompts": 3, "samples": 4, "max_tokens": 8},
@@ -68,13 +62,10 @@ def watched(trainer: Trainer, note: Callable[[dict[str, int]], None]) -> None:
     optimiser, step = trainer.optimiser, trainer.optimiser.step
 
     def counted(rate: float, norm: Tensor) -> None:
-        note(
-            {
-                "parameters": size(p.detach() for p in optimiser.parameters),
-                "gradients": size(p.grad for p in optimiser.parameters if p.grad is not None),
-                "moments": size([*optimiser.first, *optimiser.second]),
-            }
-        )
+        gradients = size(p.grad for p in optimiser.parameters if p.grad is not None)
+        moments = size([*optimiser.first, *optimiser.second])
+        held = {"parameters": size(p.detach() for p in optimiser.parameters)}
+        note({**held, "gradients": gradients, "moments": moments})
         step(rate, norm)
 
     optimiser.step = counted  # type: ignore[method-assign]
@@ -138,10 +129,8 @@ def report(folder: Path, name: str, reference: str) -> str:
 def main(folder: Path) -> None:
     rows = [json.dumps({"question": f"Which word is number {i}?"}) for i in range(32)]
     (folder / "questions.jsonl").write_text("\n".join(rows) + "\n")
-    print(
-        f"{'processes':22}{'samples':>9}{'weights':>14}{'parameters':>12}{'gradients':>12}{'moments':>12}"
-    )
-    print(f"{'':45}{'KiB of process 0':>36}")
+    head = "".join(f"{part:>12}" for part in ("parameters", "gradients", "moments"))
+    print(f"{'processes':22}{'samples':>9}{'weights':>14}{head}  (KiB)")
     for count, shard in CASES:
         start(folder, f"{count} {shard}", count, shard)
         print(report(folder, f"{count} {shard}", "1 none"), flush=True)
@@ -156,8 +145,6 @@ def main(folder: Path) -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--work"]:
         work(Path(sys.argv[2]), sys.argv[3], sys.argv[4], int(sys.argv[5]))
-    elif sys.argv[1:]:
-        main(Path(sys.argv[1]).resolve())
     else:
         with tempfile.TemporaryDirectory() as made:
             main(Path(made))

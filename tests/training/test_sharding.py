@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from test_distil import write_tasks
 from test_dpo import write_pairs
 from test_other_families import FAMILIES, save
+from test_peer_recipes import EVERYTHING
 from test_ppo_run import PPO
 from test_process_reward_model import write_solutions
 from training_cases import (
@@ -78,8 +79,17 @@ def gemma(folder):
     return merged(policy(folder), {"model": {"path": path}})
 
 
+def stages(folder):
+    """A warm start, whose weights the main training reads as a model of its own."""
+    warm_up = {"name": "warm", "steps": 1, "train": {"kind": "sft", "batch": 3}}
+    experts = {"field": "answer", "task": write_tasks(folder)}
+    return merged(policy(folder), {"stages": [warm_up], "experts": experts})
+
+
 KINDS = {
     "policy": policy,
+    "stages": stages,
+    "marked tokens": lambda folder: merged(EVERYTHING, {"rollout": {"prompts": 3}}),
     "lora": lambda folder: merged(policy(folder), LORA),
     "imitation": imitating,
     "separate critic": lambda folder: merged(
@@ -137,6 +147,7 @@ def test_two_processes_with_half_of_the_model_each_come_out_as_one(tmp_path, kin
 SCRIPT = """
 import os, signal, sys
 from pathlib import Path
+import torch
 from burnish.config import Config, load
 from burnish.training import build
 from burnish.training.events import Saved, StepDone
@@ -144,6 +155,10 @@ from burnish.training.events import Saved, StepDone
 run, shard, way, step = sys.argv[1:]
 resolved = load(Config, Path("config.toml"), [f"model.shard={shard}"])
 trainer = build(resolved, Path(run), root=Path())
+if way == "full" and trainer.world.rank == 1:
+    def full(model, micro):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+    trainer.algorithm.loss = full
 for event in trainer.run():
     if way == "stop" and isinstance(event, Saved) and event.step == int(step):
         break
@@ -235,6 +250,15 @@ def test_a_process_that_hangs_ends_the_others_with_one_line(tmp_path):
     said = " ".join(said_beside_a_silent_one(folder).split())
     assert re.search(r"process 0 at [\w ]+ waited for the other processes", said)
     assert "guards.process_s" in said
+
+
+def test_a_device_that_is_full_within_a_pass_of_all_ends_the_run_and_says_what_to_lower(tmp_path):
+    ended = play(prepared(tmp_path, {"update": {"micro_batch_tokens": 512}}), "run", way="full")
+    first, second = (" ".join(said.split()) for said in ended.said)
+    assert all(ended.codes)
+    assert "what saves most, in order: update.micro_batch_tokens=256" in second
+    assert "process 1 of 2" in first
+    assert "out of device memory" in first
 
 
 def said_beside_a_silent_one(folder):

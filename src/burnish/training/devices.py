@@ -60,7 +60,7 @@ class World:
         world = cls(int(os.environ["RANK"]), world_size())
         if not torch.distributed.is_initialized():
             backend = "gloo"
-            if torch.cuda.is_available():
+            if local_rank() < torch.cuda.device_count():
                 torch.cuda.set_device(local_rank())
                 backend = "cpu:gloo,cuda:nccl"
             timeout = datetime.timedelta(seconds=timeout_s)
