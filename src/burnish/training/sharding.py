@@ -26,6 +26,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.weak import WeakIdKeyDictionary
 
 from burnish.errors import UserError
 from burnish.lm.decoder import Decoder
@@ -83,12 +84,12 @@ class Shards:
             reduce_dtype=torch.promote_types(dtype, torch.float32),
             cast_forward_inputs=False,
         )
-        seeds = {
-            p: seed for seed, p in enumerate(p for p in module.parameters() if p.requires_grad)
-        }
+        trained = [p for p in module.parameters() if p.requires_grad]
+        seeds = WeakIdKeyDictionary({p: seed for seed, p in enumerate(trained)})
+        del trained  # or every weight would stay whole until the last is cut
         for part in [*blocks, module]:
             for parameter in part.parameters():
-                # One part at a time: all of them in float32 would need twice the memory.
+                # One part at a time: all of them in float32 would need three times the memory.
                 if parameter in seeds and parameter.dtype in HALF:
                     parameter.data = spread(parameter, seeds[parameter])
             fully_shard(part, mesh=mesh, mp_policy=policy)
