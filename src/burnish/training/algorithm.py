@@ -233,8 +233,9 @@ class Setup(Parts):
 
     def _send(self) -> None:
         assert self.remote is not None
-        if self.world.is_main:
-            self.loop.run(self.send_again)
+        with self.trainable.whole():
+            if self.world.is_main:
+                self.loop.run(self.send_again)
         self._is_sent = True
         self.remote.follow(self.weight_version, self.world.first(self.remote.weight_version))
 
@@ -302,6 +303,10 @@ class Algorithm(ABC, Generic[BatchT, MicroT]):
     trains_text: ClassVar[bool] = True
     """False where its model is no language model: `open_model` then opens it, and tasks, prompts and a
     tokenizer play no part."""
+
+    shares_model: ClassVar[bool] = False
+    """Whether several processes may hold its model together: it trains the run's language model alone,
+    with a loss of rows, and looks at no gradient."""
 
     trains_score_head: ClassVar[bool] = False
     """Whether it may start from a reward model, which has no language-model head."""
