@@ -1,0 +1,49 @@
+"""A recipe of ours in another trainer: its advantages and its policy loss, and what must stay here.
+
+TRL and verl sample, score and step by themselves. A recipe gives them what stands between a step's
+rewards and the gradient; a component that needs more of the run is refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from burnish.errors import UserError
+from burnish.policy import Advantages, Recipe, RewardBatch, advantages
+
+
+def portable(recipe: Recipe, engine: str, refused: Sequence[tuple[bool, str]] = ()) -> Recipe:
+    """The recipe, where `engine` can compute it; `refused` are reasons of its own, where they hold."""
+    reasons = [
+        (recipe.gae, "critic, advantage 'gae': a critic is a model of our trainer"),
+        (recipe.needs_greedy, "advantage 'greedy_baseline': needs a greedy answer to each prompt"),
+        (recipe.stepwise, "advantage 'stepwise': needs the sections of each answer"),
+        (
+            getattr(recipe.advantage, "singletons", "zero") != "zero",
+            "advantage.singletons: the roles of a game are sampled here alone",
+        ),
+        (recipe.contrastive, "shaping 'contrastive': needs hidden states, and trains a head"),
+        (recipe.calibration, "shaping 'reference_frozen': needs the start model's rewards"),
+        (recipe.imitation, "auxiliary 'sft': needs demonstrations"),
+        (recipe.adaptive_entropy, "auxiliary 'adaptive_entropy': its coefficient is state of a run"),
+        (
+            getattr(recipe.select, "refill", False),
+            f"select.refill: {engine} samples the prompts; set policy.select.refill=false",
+        ),
+        *refused,
+    ]
+    if found := [why for holds, why in reasons if holds]:
+        raise UserError(f"{engine} cannot compute this recipe: {'; '.join(found)}.")
+    return recipe
+
+
+def step_advantages(recipe: Recipe, batch: RewardBatch, engine: str) -> Advantages:
+    """Advantages and clip bounds of a step, one of each a rollout; on the CPU."""
+    found = advantages(recipe, replace(batch, rewards_BK=batch.rewards_BK.double().cpu()))
+    if found.values_B.ndim != 1:
+        raise UserError(
+            f"{engine} cannot compute this recipe: its advantage function gives one value a token; "
+            "expected one a rollout."
+        )
+    return found
