@@ -75,7 +75,7 @@ def trained(kind, folder, rewards, **settings):
     given = {"beta": 0.0, "max_steps": 3, "gradient_accumulation_steps": 2, **settings}
     config = GRPOConfig(
         output_dir=str(folder / "out"), per_device_train_batch_size=2, steps_per_generation=4,
-        num_generations=4, max_completion_length=8, learning_rate=1e-2, report_to=[], use_cpu=True,
+        num_generations=4, max_completion_length=8, learning_rate=0.1, optim="sgd", report_to=[], use_cpu=True,
         bf16=False, gradient_checkpointing=False, save_strategy="no", disable_tqdm=True, **given,
     )  # fmt: skip
     torch.manual_seed(0)
@@ -113,7 +113,7 @@ def test_a_recipe_that_trl_has_too_gives_trls_weights(folder, monkeypatch, recip
     theirs = trained(GRPOTrainer, folder, [size], **settings)
     own = trained(as_trl_trainer(ours), folder, [size], **settings)
     for one, other in zip(own.model.parameters(), theirs.model.parameters(), strict=True):
-        close(one, other, rtol=0, atol=1e-5)  # of updates of 1e-2
+        close(one, other, rtol=0, atol=1e-6)  # Adam would scale rounding up
     before, after = (trainer.state.log_history[-1]["train_loss"] for trainer in (theirs, own))
     assert after == pytest.approx(before, abs=1e-6)
 
@@ -159,7 +159,8 @@ def test_a_recipe_of_ours_computes_in_trl_what_it_computes_here(folder, monkeypa
         max_tokens=8,
     )
     step = advantages(recipe, batch)
-    assert rewards_BK.isnan().any() and step.values_B.abs().sum() > 0
+    assert rewards_BK.isnan().any()
+    assert step.values_B.abs().sum() > 0
     close(output["advantages"], step.values_B.float(), rtol=0, atol=1e-6)
     close(output["burnish_low"], step.low_B.float(), rtol=0, atol=1e-6)
     assert output["burnish_keep"].tolist() == step.keep_B.tolist()
@@ -167,7 +168,10 @@ def test_a_recipe_of_ours_computes_in_trl_what_it_computes_here(folder, monkeypa
     # The first update: both its passes have the weights that sampled.
     first, total = [batch for batch, _ in passes[:2]], sum(value for _, value in passes[:2])
     whole = LossBatch(
-        *(torch.cat([getattr(one, name) for one in first]) for name in LossBatch.__match_args__[:7]),
+        *(
+            torch.cat([getattr(one, name) for one in first])
+            for name in LossBatch.__match_args__[:7]
+        ),
         normaliser=first[0].normaliser,
         ref_logp_BT=torch.cat([one.ref_logp_BT for one in first]) if beta else None,
     )
@@ -235,15 +239,27 @@ def test_the_default_recipe_is_verls_grpo_and_vanilla(core):
     recipe = Recipe(dual_clip=3.0, aggregate=Aggregate("token-mean"))
     as_verl_advantage(recipe)
     as_verl_loss(recipe)
-    given = {"token_level_rewards": rewards_BT, "response_mask": mask_BT, "index": numpy.array(uids)}
+    given = {
+        "token_level_rewards": rewards_BT,
+        "response_mask": mask_BT,
+        "index": numpy.array(uids),
+    }
     ours, returns = core.get_adv_estimator_fn("burnish")(**given, config=None)
-    theirs, _ = core.get_adv_estimator_fn("grpo")(**{**given, "token_level_rewards": rewards_BT + 0})
+    theirs, _ = core.get_adv_estimator_fn("grpo")(
+        **{**given, "token_level_rewards": rewards_BT + 0}
+    )
     close(ours, theirs, rtol=0, atol=2e-6)
     assert torch.equal(ours, returns)
     for info in ({}, {"dp_size": 2, "batch_num_tokens": 60, "global_batch_size": 16}):
         found = [
             core.get_policy_loss_fn(name)(
-                old_BT, logp_BT, theirs, mask_BT, "token-mean", actor(**info), torch.ones_like(old_BT)
+                old_BT,
+                logp_BT,
+                theirs,
+                mask_BT,
+                "token-mean",
+                actor(**info),
+                torch.ones_like(old_BT),
             )[0]
             for name in ("burnish", "vanilla")
         ]
@@ -292,7 +308,7 @@ def test_recipes_of_ours_compute_in_verl_what_they_compute_here(core):
 def test_verl_has_no_word_for_some_components(core):
     for recipe, told in (
         (GSPO, "auxiliary: set verl's own use_kl_loss"),
-        (DAPO, "select: verl divides by dropped rollouts too"),
+        (DAPO, "select: verl divides by all"),
         (Recipe(trust_region=Elastic(macro=0.5, range=(0.0, 1.0))), "trust_region"),
     ):
         for make in (as_verl_advantage, as_verl_loss):

@@ -6,16 +6,13 @@ OpenRLHF knows no None and masks nothing: a reward without a value becomes 0.0, 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
-from burnish.arguments import as_word
-from burnish.engines.bridge import Bridge, Item, engine, missing, pointwise
+from burnish.engines.bridge import Bridge, Item, pointwise
 from burnish.errors import UserError
 from burnish.lm.base import JsonObject
-from burnish.records import Finish, Status
 from burnish.rewards.scorer import Scorer
 
 ENDS = ("<|im_end|>", "<|eot_id|>", "<|endoftext|>", "</s>")

@@ -6,34 +6,31 @@ rewards and the gradient; a component that needs more of the run is refused by n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from burnish.errors import UserError
 from burnish.policy import Advantages, Recipe, RewardBatch, advantages
 
 
-def portable(recipe: Recipe, engine: str, refused: Sequence[tuple[bool, str]] = ()) -> Recipe:
-    """The recipe, where `engine` can compute it; `refused` are reasons of its own, where they hold."""
-    reasons = [
-        (recipe.gae, "critic, advantage 'gae': a critic is a model of our trainer"),
-        (recipe.needs_greedy, "advantage 'greedy_baseline': needs a greedy answer to each prompt"),
-        (recipe.stepwise, "advantage 'stepwise': needs the sections of each answer"),
-        (
-            getattr(recipe.advantage, "singletons", "zero") != "zero",
-            "advantage.singletons: the roles of a game are sampled here alone",
+def portable(recipe: Recipe, engine: str, more: Mapping[str, object] = {}) -> Recipe:
+    """The recipe, where `engine` can compute it; reasons why not are keys whose value is true."""
+    singletons = getattr(recipe.advantage, "singletons", "zero") != "zero"
+    reasons = {
+        "critic, advantage 'gae': a critic is a model of our trainer": recipe.gae,
+        "advantage 'greedy_baseline': needs a greedy answer to each prompt": recipe.needs_greedy,
+        "advantage 'stepwise': needs the sections of each answer": recipe.stepwise,
+        "advantage.singletons: the roles of a game are played here alone": singletons,
+        "shaping 'contrastive': needs hidden states, and trains a head": recipe.contrastive,
+        "shaping 'reference_frozen': needs the start model's rewards": recipe.calibration,
+        "auxiliary 'sft': needs demonstrations": recipe.imitation,
+        "auxiliary 'adaptive_entropy': its coefficient is state of a run": recipe.adaptive_entropy,
+        "select.refill: it samples the prompts itself; set policy.select.refill=false": getattr(
+            recipe.select, "refill", False
         ),
-        (recipe.contrastive, "shaping 'contrastive': needs hidden states, and trains a head"),
-        (recipe.calibration, "shaping 'reference_frozen': needs the start model's rewards"),
-        (recipe.imitation, "auxiliary 'sft': needs demonstrations"),
-        (recipe.adaptive_entropy, "auxiliary 'adaptive_entropy': its coefficient is state of a run"),
-        (
-            getattr(recipe.select, "refill", False),
-            f"select.refill: {engine} samples the prompts; set policy.select.refill=false",
-        ),
-        *refused,
-    ]
-    if found := [why for holds, why in reasons if holds]:
+        **more,
+    }
+    if found := [why for why, holds in reasons.items() if holds]:
         raise UserError(f"{engine} cannot compute this recipe: {'; '.join(found)}.")
     return recipe
 

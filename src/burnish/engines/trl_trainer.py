@@ -10,6 +10,7 @@ function is a reward of its own; one without a value is never a 0.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from burnish.engines.bridge import engine
@@ -28,6 +29,8 @@ _MEDIA = (
     "num_tiles", "image_sizes", "token_type_ids", "mm_token_type_ids", "image_position_ids",
 )  # fmt: skip
 """What TRL's forward takes beside the tokens."""
+_ROWS = ("advantages", "burnish_low", "burnish_high", "burnish_keep")
+"""What a recipe says of each rollout, as TRL shuffles and splits it."""
 
 
 def as_trl_trainer(recipe: Recipe) -> type[Any]:
@@ -67,17 +70,14 @@ class _RecipeTrainer:
         output: JsonObject = super()._generate_and_score_completions(inputs)  # type: ignore[misc]
         step = self._advantages(output)
         start = self.accelerator.process_index * len(inputs)
-        own = {"advantages": step.values_B.float(), "burnish_keep": step.keep_B}
-        own |= {"burnish_low": step.low_B.float(), "burnish_high": step.high_B.float()}
-        device = output["advantages"].device
-        output |= {k: v[start : start + len(inputs)].to(device) for k, v in own.items()}
-        for name, value in step.diagnostics.items():
-            self._note(f"policy/{name}", value)
-        # TRL has just logged advantages of its own.
-        logged, values = self._logs["advantages"], step.values_B.tolist()
-        for _ in range(min(len(logged), len(values))):
-            logged.pop()
-        logged.extend(values)
+        own = (step.values_B.float(), step.low_B.float(), step.high_B.float(), step.keep_B)
+        for name, values_B in zip(_ROWS, own, strict=True):
+            output[name] = values_B[start : start + len(inputs)].to(output["advantages"].device)
+        self._note({f"policy/{name}": value for name, value in step.diagnostics.items()})
+        logged = self._logs["advantages"]
+        kept = list(logged)[: -len(step.values_B)]  # TRL has just logged its own
+        logged.clear()
+        logged.extend([*kept, *step.values_B.tolist()])
         return output
 
     def _advantages(self, output: JsonObject) -> Advantages:
@@ -90,12 +90,10 @@ class _RecipeTrainer:
         is_cut_B = ~torch.isin(ids_BT.gather(1, end_B1)[:, 0], ends)
         both_B2 = torch.stack([_mask(output).sum(1), is_cut_B.long()], 1)
         lengths_B, truncated_B = self.accelerator.gather(both_B2).cpu().unbind(1)
+        weights_K = self.reward_weights.double().cpu()
+        groups_B = torch.arange(len(lengths_B)) // samples
         batch = RewardBatch(
-            self._rewards_BK,
-            self.reward_weights.double().cpu(),
-            torch.arange(len(lengths_B)) // samples,
-            lengths_B,
-            truncated_B.bool(),
+            *(self._rewards_BK, weights_K, groups_B, lengths_B, truncated_B.bool()),
             tuple(self.reward_func_names),
             seed=derive(self.args.seed, "step", self.state.global_step),
             max_tokens=self.max_completion_length,
@@ -121,11 +119,11 @@ class _RecipeTrainer:
         passes = self.current_gradient_accumulation_steps if self.model.training else 1
         found = loss(self.recipe, self._loss_batch(inputs, logp_BT, entropy_BT, passes))
         shown = {"clip_ratio/region_mean": found.clipped_share, "ratio_max": found.ratio_max}
-        for name, value in (shown | {f"loss/{k}": v for k, v in found.parts.items()}).items():
-            self._note(name, self.accelerator.gather(value.detach().float()).mean().item())
-        if balance is None:
-            return found.total
-        return found.total + self.router_aux_loss_coef * balance / passes
+        shown |= {f"loss/{name}": value for name, value in found.parts.items()}
+        gather = self.accelerator.gather
+        self._note({k: gather(v.detach().float()).mean().item() for k, v in shown.items()})
+        extra = 0.0 if balance is None else self.router_aux_loss_coef * balance / passes
+        return found.total + extra
 
     def _loss_batch(
         self, inputs: JsonObject, logp_BT: Tensor, entropy_BT: Tensor, passes: int
@@ -142,7 +140,10 @@ class _RecipeTrainer:
             logp_BT,
             old_BT,
             _mask(inputs).bool(),
-            *(inputs[name] for name in ("advantages", "burnish_low", "burnish_high", "burnish_keep")),
+            *(
+                inputs[name]
+                for name in ("advantages", "burnish_low", "burnish_high", "burnish_keep")
+            ),
             whole and Normaliser(whole.tokens * part, whole.rollouts * part),
             inputs.get("ref_per_token_logps"),
             entropy_BT,
@@ -151,8 +152,9 @@ class _RecipeTrainer:
             seed=derive(self.args.seed, "update", self._step),
         )
 
-    def _note(self, name: str, value: float) -> None:
-        self._metrics["train" if self.model.training else "eval"][name].append(value)
+    def _note(self, metrics: Mapping[str, float]) -> None:
+        for name, value in metrics.items():
+            self._metrics["train" if self.model.training else "eval"][name].append(value)
 
 
 def _mask(inputs: JsonObject) -> Tensor:

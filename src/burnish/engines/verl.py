@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from burnish.arguments import as_word
 from burnish.engines.bridge import Bridge, engine
 from burnish.engines.recipes import portable, step_advantages
-from burnish.policy import Elastic, KeepAll, LossBatch, Normaliser, Recipe, RewardBatch, StaticRegion
+from burnish.policy import (
+    Elastic,
+    KeepAll,
+    Normaliser,
+    Recipe,
+    RewardBatch,
+    StaticRegion,
+)
 from burnish.policy.groups import label_numbers
 from burnish.policy.objective import clipped_policy_loss
 from burnish.rewards.scorer import Scorer
@@ -32,9 +39,9 @@ def as_verl(
 ) -> Callable[..., Coroutine[Any, Any, dict[str, float]]]:
     """`async compute_score(data_source, solution_str, ground_truth, extra_info) -> dict`.
 
-    The ground truth is the task's `answer`; the entries of `extra_info` are its other fields, and
-    the one named `prompt` (a text or messages) is what the model was asked. verl's own managers
-    put no prompt there; `PromptRewardManager` does. Further options are those of `Bridge`.
+    The ground truth is the task's `answer`, the entries of `extra_info` are its other fields; the
+    one named `prompt`, which `burnish_prompt` puts there, is what the model was asked. Further
+    options are those of `Bridge`.
     """
     as_word("missing", missing, ("flag", "nan"))
     bridge = Bridge(scorer, **options)
@@ -60,8 +67,8 @@ def as_verl(
 def as_verl_advantage(recipe: Recipe, name: str = "burnish") -> Callable[..., tuple[Any, Any]]:
     """Registers `algorithm.adv_estimator=NAME`, the recipe's advantages, and gives the function.
 
-    verl hands over the rewards of `algorithm.gdpo_reward_keys` for the name `gdpo` alone: a recipe
-    of several rewards takes that name. A reward without a value is NaN (`as_verl(missing="nan")`).
+    verl hands single rewards (`algorithm.gdpo_reward_keys`) to the name `gdpo` alone: a recipe of
+    several takes that name. A reward without a value is NaN (`as_verl(missing="nan")`).
     """
     core, own = engine("verl.trainer.ppo.core_algos"), _portable(recipe)
 
@@ -79,18 +86,11 @@ def as_verl_advantage(recipe: Recipe, name: str = "burnish") -> Callable[..., tu
             keys = tuple(config.get("gdpo_reward_keys") or ())
             rewards_BK = torch.stack([_column(non_tensor_batch, key) for key in keys], 1)
             weights = list(config.get("gdpo_reward_weights") or [1.0] * len(keys))
+        names, width = [str(one) for one in index], response_mask.shape[1]
         lengths_B = response_mask.bool().sum(1).cpu()
-        names = [str(one) for one in index]
-        batch = RewardBatch(
-            rewards_BK,
-            torch.tensor(weights, dtype=torch.float64),
-            label_numbers(names),
-            lengths_B,
-            lengths_B == response_mask.shape[1],
-            keys,
-            seed=derive("verl", *names),
-            max_tokens=response_mask.shape[1],
-        )
+        weights_K = torch.tensor(weights, dtype=torch.float64)
+        step = (rewards_BK, weights_K, label_numbers(names), lengths_B, lengths_B == width, keys)
+        batch = RewardBatch(*step, seed=derive("verl", *names), max_tokens=width)
         values_B = step_advantages(own, batch, "verl").values_B.to(token_level_rewards)
         spread_BT = values_B[:, None] * response_mask
         return spread_BT, spread_BT
@@ -112,33 +112,26 @@ def as_verl_loss(recipe: Recipe, name: str = "burnish") -> Callable[..., tuple[A
         log_prob: Tensor,
         advantages: Tensor,
         response_mask: Tensor,
-        loss_agg_mode: str = "token-mean",
-        config: Any = None,
+        loss_agg_mode: str,
+        config: Any,
         rollout_is_weights: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, float]]:
         mask_BT = response_mask.bool()
-        values_BT = advantages.double()
-        low_BT, high_BT = own.trust_region.bounds(values_BT, None, None)  # type: ignore[arg-type]
-        info = dict(config.global_batch_info) if config is not None else {}
-        max_tokens = info.get("loss_scale_factor") or mask_BT.shape[1]
+        bounds = own.trust_region.bounds(advantages.double(), None, None)  # type: ignore[arg-type]
+        info = dict(config.global_batch_info)
         counts = [info.get("batch_num_tokens"), info.get("global_batch_size")]
         part = [float(count) / (info.get("dp_size") or 1) for count in counts if count is not None]
+        given = (log_prob, old_log_prob, advantages, mask_BT, own.ratio, *bounds)
         found = clipped_policy_loss(
-            log_prob,
-            old_log_prob,
-            advantages,
-            mask_BT,
-            own.ratio,
-            low_BT,
-            high_BT,
+            *given,
             own.dual_clip or None,
             own.aggregate.mode,
             normaliser=Normaliser(*part) if len(part) == 2 else None,
-            max_tokens=own.aggregate.max_tokens or max_tokens,
+            max_tokens=own.aggregate.max_tokens or info.get("loss_scale_factor"),
             token_weights=rollout_is_weights,
             surrogate=own.surrogate.token_losses,
         )
-        shown = ("clip_fraction", "clip_high_fraction", "clip_low_fraction", "dual_clip_fraction", "approx_kl")
+        shown = ("clip_fraction", "dual_clip_fraction", "approx_kl")
         return found["loss"], {f"actor/{key}": found[key].item() for key in shown}
 
     core.register_policy_loss(name)(policy_loss)
@@ -153,19 +146,14 @@ def _column(given: Mapping[str, Any], key: str) -> Tensor:
 
 
 def _portable(recipe: Recipe) -> Recipe:
-    region, everyone = recipe.trust_region, recipe.aggregate.keep_denominator
+    region, drops = recipe.trust_region, not isinstance(recipe.select, KeepAll)
     follows = isinstance(region, StaticRegion) or (isinstance(region, Elastic) and not region.macro)
-    return portable(
-        recipe,
-        "verl",
-        [
-            (recipe.auxiliary, "auxiliary: set verl's own use_kl_loss and entropy_coeff"),
-            (recipe.needs_sampler_logprobs, "correction: set algorithm.rollout_correction"),
-            (recipe.token_markers, "surrogate, tokens: marks need entropies; verl has clip_cov and kl_cov"),
-            (not follows, "trust_region: its bounds must follow from the advantage (static, elastic without macro)"),
-            (
-                not everyone and not isinstance(recipe.select, KeepAll),
-                "select: verl divides by dropped rollouts too; say so, aggregate.keep_denominator=true",
-            ),
-        ],
-    )
+    reasons = {
+        "auxiliary: set verl's own use_kl_loss and entropy_coeff": recipe.auxiliary,
+        "correction: set algorithm.rollout_correction": recipe.needs_sampler_logprobs,
+        "surrogate, tokens: marks need entropies; use verl's clip_cov": recipe.token_markers,
+        "trust_region: bounds must follow from the advantage; static, elastic": not follows,
+    }
+    if not recipe.aggregate.keep_denominator:
+        reasons["select: verl divides by all; set policy.aggregate.keep_denominator=true"] = drops
+    return portable(recipe, "verl", reasons)
