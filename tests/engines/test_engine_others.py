@@ -62,17 +62,6 @@ def test_openrlhf_labels_are_answers_and_parts_are_logged():
     assert told["extra_logs"]["length"].tolist() == [1.0, 1.0]
 
 
-def test_openrlhf_function_can_be_sent_to_another_process():
-    pytest.importorskip("torch")
-    cloudpickle = pytest.importorskip("cloudpickle")
-    here = as_openrlhf(correct)
-    assert here(["p7"], ["p"], ["7"])["rewards"].tolist() == [1.0]
-    there = cloudpickle.loads(cloudpickle.dumps(here))
-    assert there(["p7", "p8"], ["p", "p"], ["7", "7"])["rewards"].tolist() == [1.0, 0.0]
-    with pytest.raises(UserError, match="scope pair"):
-        as_openrlhf(LongerWins())
-
-
 # verifiers
 
 

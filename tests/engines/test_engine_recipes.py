@@ -208,7 +208,12 @@ def core():
         pytest.skip("needs verl and ray (make test installs them)")
     from verl.trainer.ppo import core_algos
 
-    return core_algos
+    registries = core_algos.ADV_ESTIMATOR_REGISTRY, core_algos.POLICY_LOSS_REGISTRY
+    before = [dict(one) for one in registries]
+    yield core_algos
+    for one, own in zip(registries, before, strict=True):
+        one.clear()
+        one.update(own)
 
 
 def verl_batch(rows=8, width=5):

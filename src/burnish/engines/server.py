@@ -17,7 +17,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import anyio
 import msgspec
@@ -87,6 +87,7 @@ HEADERS = {
 """Beside an error, by its code."""
 FAILED = "the server failed; its log says why."
 Work = Callable[[], Awaitable[list[JsonObject]]]
+T = TypeVar("T")
 
 
 class Busy(BoundaryError):
@@ -146,13 +147,13 @@ class RewardService:
             case "GET", "about":
                 return _json(self._about())
             case "POST", "score":
-                body = read(await self._body(request), ScoreBody, "the body")
+                body = await self._read(request, ScoreBody)
                 return await self._answer(request, "rewards", lambda: self._score_one(body))
             case "POST", "score_batch":
-                items = await self._items(request)
+                items = (await self._read(request, BatchBody)).items
                 return await self._answer(request, "results", lambda: self._score_all(items))
             case "POST", "jobs":
-                return self._begin(await self._items(request))
+                return self._begin((await self._read(request, BatchBody)).items)
             case "GET", "jobs", name:
                 return _json(self._job(name).body)
             case "DELETE", "jobs", name:
@@ -166,11 +167,8 @@ class RewardService:
         found = await while_connected(request, work)
         return _json({"fingerprint": self.fingerprint, name: found})
 
-    async def _body(self, request: Request) -> bytes:
-        return await json_body(request, MOST_BYTES, "send smaller batches.")
-
-    async def _items(self, request: Request) -> tuple[Raw, ...]:
-        return read(await self._body(request), BatchBody, "the body").items
+    async def _read(self, request: Request, kind: type[T]) -> T:
+        return read(await json_body(request, MOST_BYTES, "send smaller batches."), kind, "the body")
 
     def _about(self) -> About:
         from burnish import __version__
@@ -266,16 +264,11 @@ class RewardService:
 
 def _problem_of(error: BurnishError) -> tuple[int, str]:
     """The HTTP code, and who has to act: user, reward (the scorer broke its contract), busy, server."""
-    match error:
-        case Refused():
-            return error.code, "user"
-        case UserError():
-            return 422, "user"
-        case Busy():
-            return 503, "busy"
-        case RewardError():
-            return 500, "reward"
-    return 500, "server"
+    if isinstance(error, UserError):
+        return (error.code if isinstance(error, Refused) else 422), "user"
+    if isinstance(error, Busy):
+        return 503, "busy"
+    return 500, "reward" if isinstance(error, RewardError) else "server"
 
 
 def _problem(code: int, message: str, kind: str) -> HttpResponse:

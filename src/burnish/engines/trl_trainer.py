@@ -29,8 +29,6 @@ _MEDIA = (
     "num_tiles", "image_sizes", "token_type_ids", "mm_token_type_ids", "image_position_ids",
 )  # fmt: skip
 """What TRL's forward takes beside the tokens."""
-_ROWS = ("advantages", "burnish_low", "burnish_high", "burnish_keep")
-"""What a recipe says of each rollout, as TRL shuffles and splits it."""
 
 
 def as_trl_trainer(recipe: Recipe) -> type[Any]:
@@ -70,8 +68,9 @@ class _RecipeTrainer:
         output: JsonObject = super()._generate_and_score_completions(inputs)  # type: ignore[misc]
         step = self._advantages(output)
         start = self.accelerator.process_index * len(inputs)
-        own = (step.values_B.float(), step.low_B.float(), step.high_B.float(), step.keep_B)
-        for name, values_B in zip(_ROWS, own, strict=True):
+        own = {"advantages": step.values_B.float(), "burnish_keep": step.keep_B}
+        own |= {"burnish_low": step.low_B.float(), "burnish_high": step.high_B.float()}
+        for name, values_B in own.items():
             output[name] = values_B[start : start + len(inputs)].to(output["advantages"].device)
         self._note({f"policy/{name}": value for name, value in step.diagnostics.items()})
         logged = self._logs["advantages"]

@@ -80,7 +80,7 @@ def as_verl_advantage(recipe: Recipe, name: str = "burnish") -> Callable[..., tu
         non_tensor_batch: Mapping[str, Any] | None = None,
         **unused: Any,
     ) -> tuple[Tensor, Tensor]:
-        keys: Sequence[str] = ("score",)
+        keys: tuple[str, ...] = ("score",)
         rewards_BK, weights = token_level_rewards.sum(1, keepdim=True), [1.0]
         if non_tensor_batch is not None:
             keys = tuple(config.get("gdpo_reward_keys") or ())
