@@ -50,9 +50,7 @@ class _RecipeTrainer:
         super().__init__(*arguments, **options)
         kl = sum(term.coefficient for term in self.recipe.auxiliary if isinstance(term, KL))
         if self.beta != kl:  # TRL loads the reference model by it
-            raise UserError(
-                f"GRPOConfig: beta is {self.beta}, and the recipe's kl has {kl}; give both one."
-            )
+            raise UserError(f"GRPOConfig: beta is {self.beta}, and the recipe's kl has {kl}.")
 
     def _calculate_rewards(self, *given: Any) -> Tensor:
         self._rewards_BK = super()._calculate_rewards(*given)  # type: ignore[misc]
@@ -63,8 +61,8 @@ class _RecipeTrainer:
         step = self._advantages(output)
         own = {"advantages": step.values_B.float(), "burnish_keep": step.keep_B}
         own |= {"burnish_low": step.low_B.float(), "burnish_high": step.high_B.float()}
-        device, place = output["advantages"].device, self.accelerator.process_index
-        output |= {k: v.split(len(inputs))[place].to(device) for k, v in own.items()}
+        like, start = output["advantages"], self.accelerator.process_index * len(inputs)
+        output |= {k: v[start : start + len(inputs)].to(like.device) for k, v in own.items()}
         for name, value in step.diagnostics.items():
             self._note(f"policy/{name}", value)
         logged = self._logs["advantages"]  # where TRL has just put its own
