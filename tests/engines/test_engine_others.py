@@ -23,7 +23,11 @@ from burnish.engines import (
     as_verifiers_tasks,
 )
 from burnish.errors import RewardError, UserError
+from burnish.lm.base import Sampling
+from burnish.lm.replay import ScriptedLM
 from burnish.records import Message, Task
+from burnish.rollouts import roll_out
+from burnish.rollouts.agent import AgentRollout
 
 
 def is_here(name):
@@ -255,23 +259,44 @@ class Spoken(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.mark.peers
-@needs_verifiers
-def test_the_real_verifiers_plays_an_environment_of_ours(tmp_path, monkeypatch):
-    """Its own chat program asks a model over HTTP; tools and rewards are ours."""
-    import verifiers.v1 as vf
+CALL = '<tool_call>{"name": "double", "arguments": {"number": 4}}</tool_call>'
+SAID = ["3", "no", CALL, "<tool_response>\n8\n</tool_response>"]
 
+
+@pytest.fixture
+def game(tmp_path, monkeypatch):
+    """The module `my_game`, and verifiers' own chat program run by this interpreter."""
     (tmp_path / "my_game.py").write_text(GAME)
-    uv = tmp_path / "uv"  # the chat program's interpreter is this one: nothing is downloaded
+    uv = tmp_path / "uv"  # nothing is downloaded
     uv.write_text(f'#!/bin/sh\n[ "$1" = python ] && echo {sys.executable}\nexit 0\n')
     uv.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.syspath_prepend(str(tmp_path))
-    call = '<tool_call>{"name": "double", "arguments": {"number": 4}}</tool_call>'
-    Spoken.replies[:], Spoken.asked[:] = ["3", call, "8"], []
+    return {"taskset": {"id": "my_game"}}
+
+
+@pytest.mark.peers
+@needs_verifiers
+def test_the_real_verifiers_is_an_agent_in_our_rollouts(game):
+    """Its episode asks our model by its own program; the rewards of its trace are the rollout's."""
+    agent = AgentRollout(path="burnish.engines.verifiers_env:play_verifiers", options={"env": game})
+    slots = [(0, Task("0", (Message("user", "2 * 4?"),)))]
+    lm = ScriptedLM(["3", CALL, "8"])
+    ((played,),) = asyncio.run(roll_out(slots, lm, Sampling(max_tokens=50), agent.build(), 1))
+    assert [message.content for message in played.messages] == [*SAID, "8"]
+    assert played.info["rewards"] == {"correct": 1.0, "won": 0.75, "reward": 1.75}
+
+
+@pytest.mark.peers
+@needs_verifiers
+def test_the_real_verifiers_plays_an_environment_of_ours(game):
+    """Its own chat program asks a model over HTTP; tools and rewards are ours."""
+    import verifiers.v1 as vf
+
+    Spoken.replies[:], Spoken.asked[:] = ["3", CALL, "8"], []
     server = ThreadingHTTPServer(("127.0.0.1", 0), Spoken)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    env = vf.load_environment(vf.resolve_env_config({"taskset": {"id": "my_game"}}))
+    env = vf.load_environment(vf.resolve_env_config(game))
     address = f"http://127.0.0.1:{server.server_address[1]}/v1"
     context = vf.ModelContext(model="m", client=vf.EvalClientConfig(base_url=address))
 
@@ -287,7 +312,7 @@ def test_the_real_verifiers_plays_an_environment_of_ours(tmp_path, monkeypatch):
     assert {name: one.score for name, one in trace.rewards.items()} == {"won": 0.75, "correct": 1.0}
     told = [message["content"] for message in Spoken.asked[-1]]
     assert "double" in told[0]
-    assert told[1:] == ["2 * 4?", "3", "no", call, "<tool_response>\n8\n</tool_response>"]
+    assert told[1:] == ["2 * 4?", *SAID]
 
 
 @pytest.mark.peers

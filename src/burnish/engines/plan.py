@@ -58,12 +58,10 @@ class Job(Settings, frozen=True, kw_only=True):
     prompt_tokens: PositiveInt = 256
     mean_tokens: PositiveInt = 1024
     most_tokens: PositiveInt = 2048
-    pass_tokens: PositiveInt = 16_384
-    """Of one forward and backward pass on a GPU."""
+    pass_tokens: PositiveInt = 16_384  # of one forward and backward pass on a GPU
     recompute: bool = False
-    """Activation checkpointing: a third more products, a layer's inputs alone are kept."""
-    scored: Count = 1
-    """Passes without a gradient: log-probs before the update, a reference."""
+    """Activation checkpointing: a third more products."""
+    scored: Count = 1  # passes without a gradient: log-probs before the update, a reference
 
 
 # Qwen2.5's configurations.
@@ -92,7 +90,6 @@ class Plan(Struct, frozen=True):
     memory: tuple[Part, ...]
     step_s: float
     tokens_a_gpu: float
-    """Of prompts and answers, a second."""
     peak: float
     fits: bool
 

@@ -6,6 +6,7 @@ __all__ = ["Games", "Played"]
 
 from __future__ import annotations
 
+import os
 import types
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
@@ -13,12 +14,13 @@ from typing import Any
 
 from burnish.engines.bridge import engine
 from burnish.engines.verifiers import as_verifiers_tasks, prompt_fields
+from burnish.errors import RewardError
 from burnish.lm.base import JsonObject
 from burnish.records import Message, Task
 from burnish.rewards.scorer import Scorer
 from burnish.rollouts import Env, Observation, Tool
 from burnish.rollouts.tool import Call, TaggedForm, messages_behind
-from burnish.seeds import derive
+from burnish.seeds import derive, digest
 
 
 def as_verifiers_env(
@@ -89,3 +91,30 @@ async def _called(call: Call, tools: Mapping[str, Tool]) -> tuple[str, str]:
 def _add(total: dict[str, float], more: Mapping[str, float]) -> None:
     for name, value in more.items():
         total[name] = total.get(name, 0.0) + value
+
+
+async def play_verifiers(
+    task: Task, *, base_url: str, api_key: str, env: Mapping[str, Any]
+) -> JsonObject:
+    """Their environment as an agent of ours: `rollout.path=burnish.engines.verifiers_env:play_verifiers`.
+
+    `env` is their `[env]` table, such as `{taskset = {id = "gsm8k"}}`; our task's id is the idx of
+    theirs. The trace's rewards are those of kind `env`.
+    """
+    vf = engine("verifiers.v1")
+    world = vf.load_environment(vf.resolve_env_config(dict(env)))
+    (own,) = world.taskset.include(idx=[int(task.id.partition("@")[0])])
+    name = f"BURNISH_EPISODE_{digest(api_key)}"  # verifiers reads keys from the environment alone
+    os.environ[name] = api_key
+    try:
+        client = vf.EvalClientConfig(base_url=base_url, api_key_var=name)
+        async with world.serving():
+            episode = await world.run_episode(own, vf.ModelContext(model="policy", client=client))
+    finally:
+        del os.environ[name]
+    if not episode.ok:
+        errors = [*episode.errors, *(error for trace in episode.traces for error in trace.errors)]
+        raise RewardError(f"verifiers: {'; '.join(error.message for error in errors)}")
+    trace = next(one for one in episode.traces if one.agent.trainable)
+    rewards = {name: one.score for name, one in trace.rewards.items() if one is not None}
+    return {"answer": trace.last_reply, "rewards": {**rewards, "reward": trace.reward}}
