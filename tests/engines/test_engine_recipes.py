@@ -184,7 +184,7 @@ def test_a_recipe_of_ours_computes_in_trl_what_it_computes_here(folder, monkeypa
 @needs_trl
 def test_trl_is_told_the_kl_by_its_own_setting(folder, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(UserError, match=r"beta is 0.0, and the recipe's kl has 0.04"):
+    with pytest.raises(UserError, match=r"beta is 0.0; expected the recipe's kl, 0.04"):
         trained(as_trl_trainer(GSPO), folder, [as_trl(from_function(lambda text: 1.0, "one"))])
 
 

@@ -50,7 +50,7 @@ class _RecipeTrainer:
         super().__init__(*arguments, **options)
         kl = sum(term.coefficient for term in self.recipe.auxiliary if isinstance(term, KL))
         if self.beta != kl:  # TRL loads the reference model by it
-            raise UserError(f"GRPOConfig: beta is {self.beta}, and the recipe's kl has {kl}.")
+            raise UserError(f"GRPOConfig: beta is {self.beta}; expected the recipe's kl, {kl}.")
 
     def _calculate_rewards(self, *given: Any) -> Tensor:
         self._rewards_BK = super()._calculate_rewards(*given)  # type: ignore[misc]
