@@ -1,5 +1,6 @@
 """The remote scorer against a real server: the same rewards, retries, and failures with a name."""
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import anyio
@@ -75,6 +76,7 @@ def test_a_busy_server_is_asked_again():
             wait_until(lambda: slow.running)
             second = pool.submit(score, remote)
             wait_until(lambda: remote.pool.totals.attempts == 1)
+            time.sleep(0.5)  # its request is on the way; told to come back, it waits a second
             slow.free.set()
             assert first.result().status_code == 200
             (one, _) = second.result()
