@@ -1,14 +1,13 @@
 """Weights from the trainer to the workers of a server: a process group of torch's, one for each server.
 
-The trainer is rank 0 and sends every tensor in the order that both sides know from a request. A group
-of its own for each server: one that dies takes no other along. Both sides import this module, also
-inside of vLLM, so it needs torch alone.
+The trainer is rank 0 and sends the tensors in the order that a request names. A server that dies takes
+no other's group along. This module is also imported inside of vLLM, so it needs torch alone.
 """
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -68,24 +67,9 @@ class WeightGroup:
             self._group.broadcast(flat, 0).wait(self._wait)
 
 
-def open_store(size: int, deadline_s: float) -> Any:
-    """The meeting point of a new group, on a free port of this machine."""
-    wait = timedelta(seconds=deadline_s)
-    return dist.TCPStore("0.0.0.0", 0, size, True, wait, wait_for_workers=False)
-
-
 def address_towards(host: str, port: int) -> str:
     """This machine's address as that host sees it; nothing is sent."""
     kind = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
     with socket.socket(kind[0], socket.SOCK_DGRAM) as probe:
         probe.connect(kind[4])
         return str(probe.getsockname()[0])
-
-
-def described(weights: Mapping[str, Tensor]) -> dict[str, list[Any]]:
-    """Names, dtypes and shapes of tensors in the order in which they are sent."""
-    return {
-        "names": list(weights),
-        "dtypes": [str(tensor.dtype).removeprefix("torch.") for tensor in weights.values()],
-        "shapes": [list(tensor.shape) for tensor in weights.values()],
-    }
