@@ -46,7 +46,7 @@ class Server:
     client: ClassVar[type[OpenAILM]] = OpenAILM
     version_path: ClassVar[str] = ""
     remedy: ClassVar[str] = "Start the server again on the folder."
-    """What a person may do where its workers do not have what they were sent."""
+    """What a person may do where its workers do not have what the folder has."""
 
     def __init__(self, url: str, settings: Remote, version: int) -> None:
         options: dict[str, Any] = {"api_key_env": settings.api_key_env or None}
@@ -259,15 +259,15 @@ class VLLM(Server):
         parts = urlsplit(self.url)
         here = address_towards(str(parts.hostname), parts.port or 80)
         wait_s = self.settings.deadline_s
-        store = dist.TCPStore(
-            "0.0.0.0", 0, size, True, timedelta(seconds=wait_s), wait_for_workers=False
-        )
+        wait = timedelta(seconds=wait_s)
+        store = dist.TCPStore("0.0.0.0", 0, size, True, wait, wait_for_workers=False)
         # Where the server is at 127.0.0.1 both may have one GPU, which NCCL refuses.
-        kind = "cpu" if here.startswith("127.") else next(iter(weights.values())).device.type
+        device = next(iter(weights.values())).device
+        kind = "cpu" if here.startswith("127.") else device.type
         place = Place(here, store.port, size, kind, wait_s)
         body = {"init_info": {"place": list(place)}}
         found: WeightGroup = await self._beside(
-            "/init_weight_transfer_engine", body, lambda: WeightGroup(place, 0, store)
+            "/init_weight_transfer_engine", body, lambda: WeightGroup(place, 0, store, device)
         )
         return found
 

@@ -309,7 +309,7 @@ class Servers:
                 f"{server!r} was given weights {sent.version} and its workers do not have them: the "
                 f"canary's log-probs are {apart:.4g} nats a token apart from the trainer's, expected at "
                 f"most {most:g} of {sent.dtype}{' and other ones than before' * is_stuck}. "
-                f"{server.remedy}"
+                f"{server.remedy * (self.settings.weights == 'folder')}"
             )
         server.heard = found, sent.canary
 

@@ -33,9 +33,9 @@ class Place(NamedTuple):
 class WeightGroup:
     """One process's end; every wait in it ends after the deadline with an error."""
 
-    def __init__(self, place: Place, rank: int, store: Any) -> None:
+    def __init__(self, place: Place, rank: int, store: Any, device: torch.device) -> None:
         wait = timedelta(seconds=place.deadline_s)
-        self._device = torch.device(place.device)
+        self._device = device if place.device == device.type else torch.device("cpu")
         if self._device.type == "cuda":
             options = dist.ProcessGroupNCCL.Options()
             options._timeout = wait
@@ -46,11 +46,11 @@ class WeightGroup:
         self.send(torch.zeros(1))  # the first collective is where all meet
 
     @classmethod
-    def join(cls, place: Place, rank: int) -> WeightGroup:
+    def join(cls, place: Place, rank: int, device: torch.device) -> WeightGroup:
         """The end of a worker."""
         wait = timedelta(seconds=place.deadline_s)
         store = dist.TCPStore(place.host, place.port, place.size, is_master=False, timeout=wait)
-        return cls(place, rank, store)
+        return cls(place, rank, store, device)
 
     def send(self, tensor: Tensor) -> None:
         """Rank 0's tensor to all; bytes travel, so that every dtype does."""
