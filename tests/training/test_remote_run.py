@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from hostile_server import HostileServer
 from sampling_server import Serving
-from training_cases import finish, outcome, resolved, stop_after, trainer
+from training_cases import finish, merged, one_and_two, outcome, resolved, stop_after, trainer
 
 from burnish.cli.entry import run
 from burnish.config import render
@@ -160,6 +160,17 @@ def test_a_curriculum_of_refills_never_samples_ahead(tmp_path, server, serving):
     lagging = {"rollout": {"max_staleness": 2}, "policy": {"correction": {"kind": "truncated"}}}
     finish(trainer(tmp_path, STEPS, refill, lagging, remote(server, serving)))
     assert curve(tmp_path / "run", "sampler/lag_max") == [0, 0, 0]
+
+
+def test_two_processes_share_the_servers_and_one_of_them_updates(tmp_path, server, serving):
+    """What the first knows of the servers the other follows, also ahead of the update."""
+    lagging = {"rollout": {"max_staleness": 1}, "policy": {"correction": {"kind": "truncated"}}}
+    one_and_two(tmp_path, merged(STEPS, lagging, remote(server, serving)))
+    assert prompts(tmp_path / "two") == prompts(tmp_path / "one")
+    for name in ("one", "two"):
+        assert max(curve(tmp_path / name, "sampler/lag_max")) <= 1
+    # Each run sends before its first sample and after each of three steps, by one process.
+    assert serving.paths.count("/update_weights_from_disk") == 8
 
 
 def test_a_server_that_is_not_there_says_how_to_start_it(tmp_path):
