@@ -4,14 +4,14 @@ from typing import Any
 import pytest
 from hostile_server import HostileServer
 from sampling_server import Serving
-from training_cases import finish, outcome, resolved, trainer
+from training_cases import finish, merged, one_and_two, outcome, resolved, stop_after, trainer
 
 from burnish.cli.entry import run
 from burnish.config import render
+from burnish.engines.servers import OtherWeights, Servers
 from burnish.errors import GuardTripped
 from burnish.lm import wire
 from burnish.lm.folder import load_model, save_model
-from burnish.lm.remote import OtherWeights
 from burnish.store import RunStore
 
 
@@ -36,13 +36,18 @@ def server(serving):
 
 
 def remote(server: HostileServer, serving: Serving, **more: Any) -> dict[str, Any]:
-    table = {"kind": "remote", "url": server.url, "folder": str(serving.folder), "retries": 0}
+    table = {"kind": "remote", "urls": [server.url], "folder": str(serving.folder), "retries": 0}
     return {"sampler": {**table, **more}}
 
 
 def curve(folder: Path, name: str) -> list[float]:
     with RunStore.open(folder, read_only=True) as store:
         return [point.value for point in store.metrics(name)[name]]
+
+
+def prompts(folder: Path) -> list[tuple[int, str, str]]:
+    with RunStore.open(folder, read_only=True) as store:
+        return [(s.step, s.task.id, s.trajectory.id) for s in store.samples()]
 
 
 def versions(folder: Path) -> list[list[int | None]]:
@@ -75,9 +80,15 @@ def test_a_server_trains_the_model_as_it_trains_itself(tmp_path, server, serving
 
 
 def test_rollouts_of_weights_that_are_too_old_are_refused(tmp_path, server, serving):
-    """A server that says it loaded the weights and goes on with the first ones."""
-    serving.update = lambda body: {"success": True}  # type: ignore[method-assign]
-    serving.version = "0"
+    """A server that loads the weights and says of its answers that older ones wrote them."""
+    load = serving.load
+
+    def update(body: dict[str, Any]) -> dict[str, Any]:
+        load()
+        serving.version = "0"
+        return {"success": True}
+
+    serving.update = update  # type: ignore[method-assign]
     with pytest.raises(GuardTripped) as caught:
         finish(trainer(tmp_path, STEPS, remote(server, serving)))
     assert "rollout guard at step 2: all 8 rollouts failed" in str(caught.value)
@@ -101,12 +112,17 @@ def test_a_server_that_was_started_again_is_given_the_weights_again(tmp_path, se
     assert serving.paths.count("/update_weights_from_disk") == 5
 
 
-def test_a_lost_tensor_stops_the_run_before_it_is_trained_on(tmp_path, server, serving):
-    """By its checksum where the server echoes one, and else by the log-probs."""
+def test_a_lost_tensor_stops_the_run_before_it_is_trained_on(
+    tmp_path, server, serving, monkeypatch
+):
+    """By its checksum where the server echoes one, else by the canary; without both, by the guard."""
     serving.drops = "model.layers.0.mlp.down_proj.weight"
     echoed = remote(server, serving, version_path="/weights")
     with pytest.raises(OtherWeights, match="right after it was given version 1"):
         finish(trainer(tmp_path, STEPS, echoed, run="echoed"))
+    with pytest.raises(OtherWeights, match="its workers do not have them"):
+        finish(trainer(tmp_path, STEPS, remote(server, serving), run="heard"))
+    monkeypatch.setattr(Servers, "verify", False)
     strict = {"guards": {"sampler_mismatch_stop": 1e-4}}
     with pytest.raises(GuardTripped, match=r"sampler guard: .* nats a token apart at step 2") as at:
         finish(trainer(tmp_path, STEPS, strict, remote(server, serving), run="blind"))
@@ -114,8 +130,51 @@ def test_a_lost_tensor_stops_the_run_before_it_is_trained_on(tmp_path, server, s
     assert (tmp_path / "blind" / "crash" / "step-000002" / "report.json").is_file()
 
 
+@pytest.mark.parametrize("bound", [1, 2])
+def test_servers_sample_ahead_of_the_update_within_the_bound(tmp_path, server, serving, bound):
+    """The prompts and seeds are those of a run that waits; only the weights lag, by at most the bound.
+
+    A run that was stopped between two steps samples what was under way again.
+    """
+    table = {"steps": 6, "evaluation": {"prompts": 0}, "checkpoint": {"every": 1}}
+    lagging = {
+        "rollout": {"max_staleness": bound},
+        "policy": {"correction": {"kind": "truncated"}},
+    }
+    finish(trainer(tmp_path, table, run="alone"))
+    stop_after(trainer(tmp_path, table, lagging, remote(server, serving)), 3, saved=True)
+    finish(trainer(tmp_path, table, lagging, remote(server, serving)))
+    assert prompts(tmp_path / "run") == prompts(tmp_path / "alone")
+    lags = [step - min(found) for step, found in enumerate(versions(tmp_path / "run"))]
+    # How much is under way when the weights change is a matter of timing; the bound is none.
+    assert 1 <= max(lags) <= bound
+    # The first step of each start has nothing under way.
+    assert lags[0] == lags[3] == 0
+    assert curve(tmp_path / "run", "sampler/lag_max") == lags
+    assert server.running == 0
+
+
+def test_a_curriculum_of_refills_never_samples_ahead(tmp_path, server, serving):
+    """What a step asks for hangs on the rewards of the one before, so nothing is begun for it."""
+    refill = {"policy": {"select": {"kind": "informative_groups", "refill": True}}}
+    lagging = {"rollout": {"max_staleness": 2}, "policy": {"correction": {"kind": "truncated"}}}
+    finish(trainer(tmp_path, STEPS, refill, lagging, remote(server, serving)))
+    assert curve(tmp_path / "run", "sampler/lag_max") == [0, 0, 0]
+
+
+def test_two_processes_share_the_servers_and_one_of_them_updates(tmp_path, server, serving):
+    """What the first knows of the servers the other follows, also ahead of the update."""
+    lagging = {"rollout": {"max_staleness": 1}, "policy": {"correction": {"kind": "truncated"}}}
+    one_and_two(tmp_path, merged(STEPS, lagging, remote(server, serving)))
+    assert prompts(tmp_path / "two") == prompts(tmp_path / "one")
+    for name in ("one", "two"):
+        assert max(curve(tmp_path / name, "sampler/lag_max")) <= 1
+    # Each run sends before its first sample and after each of three steps, by one process.
+    assert serving.paths.count("/update_weights_from_disk") == 8
+
+
 def test_a_server_that_is_not_there_says_how_to_start_it(tmp_path):
-    table = {"kind": "remote", "url": "http://127.0.0.1:9/v1", "folder": "served", "retries": 0}
+    table = {"kind": "remote", "urls": ["http://127.0.0.1:9/v1"], "folder": "served", "retries": 0}
     settings = {**STEPS, "sampler": {**table, "dialect": "vllm"}}
     (tmp_path / "config.toml").write_text(render(resolved(tmp_path, settings)))
     with pytest.raises(Exception, match=r"cannot be reached: .*vllm serve .*served"):

@@ -26,7 +26,7 @@ from burnish.boundary import (
 )
 from burnish.concurrency import gather
 from burnish.errors import RolloutError, UserError
-from burnish.lm.base import COLDEST, LM, JsonObject, Sampling
+from burnish.lm.base import COLDEST, LM, JsonObject, Sampling, one_home
 from burnish.lm.failures import EXPECTED, classify
 from burnish.records import Finish, Message, Status, Task, Trajectory
 from burnish.rollouts.session import (
@@ -81,7 +81,7 @@ class RolloutSettings(Settings, frozen=True, kw_only=True, tag_field="kind"):
     """Scoring calls at a time."""
     max_staleness: Count = 0
     """Optimiser updates by which the weights that sampled a rollout may lag behind the trainer's;
-    an older one is sampled again. Only a remote sampler can lag."""
+    an older one is sampled again. Servers sample that far ahead; in process nothing lags."""
 
     @property
     def budget(self) -> int:
@@ -412,7 +412,7 @@ async def roll_out(
     async def one(slot: int, task: Task) -> list[Trajectory]:
         own = msgspec.structs.replace(sampling, seed=derive(seed, slot))
         try:
-            with naming_task(task):
+            with naming_task(task), one_home():
                 return await rollout(task, Players(lm, own, rounds=rounds, place=(slot, 0)))
         except EXPECTED as error:
             status = classify(error).status
