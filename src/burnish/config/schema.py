@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from msgspec import Meta
 
 from burnish.boundary import Count, Fraction, Name, NonNegative, PositiveInt, Seconds, Seed, Share
+from burnish.config.cluster import Cluster as Cluster
 from burnish.config.train_kinds import (
     Adversarial as Adversarial,
     CodecSizes as CodecSizes,
@@ -298,6 +299,8 @@ class Config(Section, frozen=True):
     """What is trained, where and in which precision."""
     sampler: Sampler = InProcess()
     """Who samples the answers."""
+    cluster: Cluster = Cluster()
+    """The processes that a run is made of, and what each may use."""
     rollout: RolloutConfig = SingleTurn()
     """How a step samples: how many prompts, answers and tokens."""
     update: Update = Update()
@@ -350,6 +353,7 @@ FREE = (
     "evaluation.every",
     "checkpoint.",
     "guards.",
+    "cluster.",
     "trackers",
     "tracked_samples",
     *(

@@ -85,20 +85,28 @@ class RemoteScorer:
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
         """The server's rewards; rewards without a value where it could not be reached."""
-        body = request_body(task, list(responses))
         try:
-            data = await self._fetch(self.pool, "POST", "/score", body)
-            reply = _decoded(data, ScoreReply, self._url)
+            return await self.ask(task, responses)
         except EXPECTED as error:
-            if isinstance(error, RewardError):
-                raise
-            said = " ".join(str(error).split())[:500]
-            return [Reward.failed(self.name, classify(error).status, said) for _ in responses]
+            return self.failed(error, responses)
+
+    async def ask(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
+        """The server's rewards; raises where it could not be reached."""
+        body = request_body(task, list(responses))
+        data = await self._fetch(self.pool, "POST", "/score", body)
+        reply = _decoded(data, ScoreReply, self._url)
         if reply.fingerprint != self.about.fingerprint:
             raise RewardError(
                 f"the server {self._url} now serves another reward than at first; start the run again"
             )
         return list(reply.rewards)
+
+    def failed(self, error: BaseException, responses: Sequence[Response]) -> list[Reward]:
+        """Rewards without a value; a scorer that broke its contract raises."""
+        if isinstance(error, RewardError):
+            raise error
+        said = " ".join(str(error).split())[:500]
+        return [Reward.failed(self.name, classify(error).status, said) for _ in responses]
 
     async def aclose(self) -> None:
         """Close this event loop's connections."""

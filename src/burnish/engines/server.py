@@ -138,14 +138,14 @@ class RewardService:
     # --- one method for each request
 
     async def health(self, request: Request) -> HttpResponse:
-        return _json({"status": "ok"})
+        return as_json({"status": "ok"})
 
     async def about(self, request: Request) -> HttpResponse:
         from burnish import __version__
 
         scorer = self.scorer
         needs = tuple(sorted(scorer.needs))
-        return _json(About(scorer.name, scorer.scope, needs, self.fingerprint, __version__))
+        return as_json(About(scorer.name, scorer.scope, needs, self.fingerprint, __version__))
 
     async def score_one(self, request: Request) -> HttpResponse:
         task, responses = read(await self._body(request), ScoreBody, "the body").parts()
@@ -158,7 +158,7 @@ class RewardService:
                 self._waiting -= 1
 
         bodies = [reward_body(reward) for reward in await while_connected(request, score)]
-        return _json({"fingerprint": self.fingerprint, "rewards": bodies})
+        return as_json({"fingerprint": self.fingerprint, "rewards": bodies})
 
     async def score_batch(self, request: Request) -> HttpResponse:
         items = read(await self._body(request), BatchBody, "the body").items
@@ -168,7 +168,7 @@ class RewardService:
             return await self._score_all(items, None)
 
         results = await while_connected(request, score)
-        return _json({"fingerprint": self.fingerprint, "results": results})
+        return as_json({"fingerprint": self.fingerprint, "results": results})
 
     async def begin_job(self, request: Request) -> HttpResponse:
         items = read(await self._body(request), BatchBody, "the body").items
@@ -179,12 +179,12 @@ class RewardService:
         work = Work(secrets.token_urlsafe(16), len(items))
         self._jobs[work.body.id] = work
         self.group.start_soon(self._run, work, items)
-        return _json(work.body, 202)
+        return as_json(work.body, 202)
 
     async def show_job(self, request: Request) -> HttpResponse:
         self._forget()
         work = self._jobs.get(request.path_params["name"])
-        return _json(work.body) if work else _no_job()
+        return as_json(work.body) if work else _no_job()
 
     async def drop_job(self, request: Request) -> HttpResponse:
         from starlette.responses import Response as HttpResponse
@@ -300,11 +300,11 @@ def create_app(
             group.cancel_scope.cancel()
 
     def route(path: str, handler: Handler, method: str, secret: str = token) -> Route:
-        return Route(path, _answered(handler, secret), methods=[method])
+        return Route(path, answered(handler, secret), methods=[method])
 
     app = Starlette(
         lifespan=lifespan,
-        middleware=[Middleware(_Guard, is_open=not token)],
+        middleware=[Middleware(Guard, is_open=not token)],
         routes=[
             route("/health", service.health, "GET", ""),
             route("/about", service.about, "GET"),
@@ -320,7 +320,7 @@ def create_app(
     return app
 
 
-class _Guard:
+class Guard:
     def __init__(self, app: ASGIApp, is_open: bool) -> None:
         self.app, self.is_open = app, is_open
 
@@ -336,7 +336,7 @@ class _Guard:
         await app(scope, receive, send)
 
 
-def _answered(handler: Handler, token: str) -> Handler:
+def answered(handler: Handler, token: str) -> Handler:
     """The handler behind the token, its errors as one line with a code."""
     from starlette.requests import ClientDisconnect
 
@@ -369,7 +369,7 @@ def _no_job() -> HttpResponse:
 
 
 def _problem(code: int, message: str, kind: str) -> HttpResponse:
-    reply = _json({"error": " ".join(message.split()), "kind": kind}, code)
+    reply = as_json({"error": " ".join(message.split()), "kind": kind}, code)
     if kind == "busy":
         reply.headers["retry-after"] = "1"
     if code == 400:
@@ -379,7 +379,7 @@ def _problem(code: int, message: str, kind: str) -> HttpResponse:
     return reply
 
 
-def _json(value: Any, code: int = 200) -> HttpResponse:
+def as_json(value: Any, code: int = 200) -> HttpResponse:
     from starlette.responses import Response as HttpResponse
 
     data = msgspec.json.encode(value)
@@ -401,6 +401,21 @@ def serve(
     `ready` is called with the address once it is bound. An address that others can reach needs a
     token.
     """
+    chosen = settings or ServeSettings()
+    app = partial(create_app, scorer, chosen, token=token)
+    serve_app(app, chosen, host=host, port=port, token=token, ready=ready)
+
+
+def serve_app(
+    app: Callable[[], Starlette],
+    settings: ServeSettings,
+    *,
+    host: str,
+    port: int,
+    token: str,
+    ready: Callable[[str], None] | None,
+) -> None:
+    """Serve an app until Ctrl-C or SIGTERM; `ready` gets its address once that is bound."""
     try:
         from burnish.web.server import Bounds, bound_socket, make_server
     except ModuleNotFoundError as error:
@@ -411,13 +426,11 @@ def serve(
         raise UserError(
             f"host {host} can be reached by others; expected a token (--token-env NAME) or 127.0.0.1"
         )
-    chosen = settings or ServeSettings()
     with bound_socket(host, port) as bound:
-        app = create_app(scorer, chosen, token=token)
         if ready is not None:
             shown = f"[{host}]" if ":" in host else host
             ready(f"http://{shown}:{bound.getsockname()[1]}")
-        header_s = min(10.0, chosen.request_s)
-        bounds = Bounds(chosen.max_connections, header_s, chosen.request_s)
-        server = make_server(app, bounds, stop_s=STOP_S, lifespan=True)
+        header_s = min(10.0, settings.request_s)
+        bounds = Bounds(settings.max_connections, header_s, settings.request_s)
+        server = make_server(app(), bounds, stop_s=STOP_S, lifespan=True)
         server.run(sockets=[bound])

@@ -1,0 +1,107 @@
+"""A run of several parts: prepared here, handed to `burnish.engines.cluster`, and joined by each part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from burnish.api.needs import import_training
+from burnish.config.recipes import Asked, change
+from burnish.errors import UserError
+
+if TYPE_CHECKING:
+    from burnish.engines.placement import Place
+    from burnish.rewards.combine import Weighted
+
+ADDRESS = "http://127.0.0.1:1"
+"""Of a server that is not started yet; a run does not depend on it."""
+GIB = 2**30
+
+
+def starts_parts(asked: Asked) -> bool:
+    """Whether this process is to start the parts of the run, and is none of them itself."""
+    from burnish.engines.cluster import served
+
+    return asked.resolved.value.cluster.kind in ("local", "ray") and served() is None
+
+
+def joined(asked: Asked, folder: Path | None = None) -> Asked:
+    """The settings of a process that trains: its sampler is the one of its cluster."""
+    from burnish.config.schema import InProcess
+    from burnish.engines.cluster import Served, served as told
+
+    settings = asked.resolved.value.cluster
+    if settings.kind not in ("local", "ray") or not settings.samplers.count:
+        return asked
+    if not isinstance(asked.resolved.value.sampler, InProcess):
+        raise UserError(
+            "cluster.samplers: got servers to start beside sampler.kind = 'remote', which names "
+            "running ones; expected one of the two"
+        )
+    samplers = (ADDRESS,) * settings.samplers.count
+    found = told() or Served(samplers=samplers, engine=settings.samplers.engine, folder="served")
+    return change(asked, {"sampler": found.sampler()})
+
+
+def scored_by(asked: Asked) -> Callable[[Weighted], Weighted] | None:
+    """What hands the rewards to the judges of this process's cluster; None where there are none."""
+    from burnish.engines.cluster import TOKEN, served
+
+    found, config = served(), asked.resolved.value
+    if found is None or not found.judges:
+        return None
+    from burnish.engines.served_rewards import ServedRewards
+
+    cluster = config.cluster
+    return partial(
+        ServedRewards,
+        urls=found.judges,
+        token_env=TOKEN,
+        attempt_s=config.rollout.score_timeout_s,
+        away_s=cluster.start_s + cluster.heartbeat_s,
+    )
+
+
+def run_cluster(
+    asked: Asked,
+    folder: Path,
+    words: Sequence[str],
+    recipe: Sequence[str],
+    tell: Callable[[str], object],
+) -> int:
+    """Start the parts and keep them alive to the end of the run; the first trainer's exit code."""
+    from burnish.engines.cluster import Run, supervise
+
+    settings = asked.resolved.value.cluster
+    run = Run(folder=folder.absolute(), settings=settings, words=words, recipe=recipe, tell=tell)
+    places = placed(asked)
+    if settings.samplers.count:
+        write_start(asked, run.home / "served")
+    return supervise(run, places)
+
+
+def placed(asked: Asked) -> list[Place]:
+    """Where each part runs; refuses what there is no room for."""
+    from burnish.engines import placement
+
+    settings = asked.resolved.value.cluster
+    if settings.kind == "ray":
+        from burnish.engines.ray_hosts import ray_nodes
+
+        return placement.on_ray(settings, ray_nodes(settings.address))
+    return placement.place(settings, placement.this_machine())
+
+
+def write_start(asked: Asked, folder: Path) -> None:
+    """The model folder that samplers are started on, in the precision that the run trains in."""
+    import_training()
+    from burnish.config import rooted
+    from burnish.lm.folder import load_model, save_model
+    from burnish.training.builder import precision
+    from burnish.training.trainable import start_model
+
+    config = rooted(asked.resolved.value, asked.root)
+    dtype = precision(config, config.model.device)
+    save_model(load_model(start_model(config), dtype=dtype, device="cpu"), folder)

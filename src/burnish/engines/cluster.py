@@ -1,0 +1,336 @@
+"""A run of several parts: servers that sample, servers that score, and the processes that train.
+
+`supervise` starts the servers, then the trainers, which are the same `burnish train` with the
+environment of torchrun and `BURNISH_CLUSTER`, which names the servers. A server that dies comes back
+at its address, and what was asked of it is asked again. Where a trainer dies all of them start again
+at the newest checkpoint, which gives the same samples. What happened stands in `cluster/events.log`
+of the run's folder, beside the log of each part.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from burnish.config.cluster import Cluster
+from burnish.engines.placement import Place
+from burnish.engines.supervise import TICK_S, Command, Host, LocalHost, Part, PartLost, answers
+from burnish.errors import UserError
+from burnish.store.manifest import now
+from burnish.store.processes import read_processes
+
+SERVED = "BURNISH_CLUSTER"
+"""Environment variable of a part that trains: where the servers are."""
+TOKEN = "BURNISH_CLUSTER_TOKEN"
+"""Environment variable of every part: what a request to a server must carry."""
+FOLDER = "cluster"
+"""In the run's folder: logs, and the model folder that samplers serve."""
+LEAVE_S = 60.0
+"""What is left of the trainers when one of them has ended by itself, or all were told to."""
+ENGINES = {
+    "burnish": ("{python}", "-m", "burnish", "serve-model", "{folder}", "--token-env", TOKEN),
+    "vllm": ("vllm", "serve", "{folder}"),
+    "sglang": ("{python}", "-m", "sglang.launch_server", "--model-path", "{folder}"),
+}
+"""How a server of each engine is started; `--host` and `--port` follow."""
+
+
+class Served(Struct, frozen=True, kw_only=True):
+    """Where the servers of a run are, for its trainers."""
+
+    samplers: tuple[str, ...] = ()
+    judges: tuple[str, ...] = ()
+    folder: str = ""
+    """The model folder that the samplers were started on."""
+    engine: str = "burnish"
+
+    def sampler(self) -> dict[str, Any]:
+        """The table `sampler` of a trainer's config; empty where it samples itself."""
+        if not self.samplers:
+            return {}
+        if len(self.samplers) > 1:
+            raise UserError(
+                f"cluster.samplers: got {len(self.samplers)}, and a run takes one server for now"
+            )
+        own = self.engine == "burnish"
+        return {
+            "kind": "remote",
+            "url": f"{self.samplers[0]}/v1",
+            "folder": self.folder,
+            "dialect": "vllm" if self.engine == "vllm" else "sglang",
+            "version_path": "/weight_info" if own else "",
+            "api_key_env": TOKEN,
+            # A server that died is back within its deadlines, not within a number of tries.
+            "retries": 100,
+        }
+
+
+def served() -> Served | None:
+    """What this process is told where it is a part of a run; None where it is not."""
+    given = os.environ.get(SERVED)
+    return msgspec.json.decode(given, type=Served) if given else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What the parts of a run are started for."""
+
+    folder: Path
+    settings: Cluster
+    words: Sequence[str]
+    """Of `burnish train`, flags included."""
+    recipe: Sequence[str]
+    """The recipe and the settings among them."""
+    tell: Callable[[str], object]
+    """Shows a line to whoever started the run."""
+
+    @property
+    def home(self) -> Path:
+        return self.folder / FOLDER
+
+    def log(self, name: str) -> Path:
+        return self.home / f"{name}.log"
+
+    def note(self, line: str) -> None:
+        """Show it and keep it."""
+        self.tell(line)
+        self.keep(line)
+
+    def keep(self, line: str) -> None:
+        self.home.mkdir(parents=True, exist_ok=True)
+        with (self.home / "events.log").open("a") as file:
+            file.write(f"{now()} {line}\n")
+
+
+class Supervisor:
+    """Keeps the parts of one run alive until its trainers have ended."""
+
+    def __init__(self, run: Run, hosts: Mapping[str, Host], places: Sequence[Place]) -> None:
+        """`hosts` by the name of the part that runs there."""
+        self.run, self.hosts, self.settings = run, hosts, run.settings
+        self._places = {place.name: place for place in places}
+        self._secret = {TOKEN: secrets.token_urlsafe(24)}
+        self._urls: dict[str, str] = {}
+        self.servers = [self._server(name) for name in hosts if not name.startswith("trainer")]
+        self.trainers = [self._trainer(name) for name in hosts if name.startswith("trainer")]
+        self._asked = 0
+        self._leaving = 0.0
+        """When the trainers are ended that have not ended by themselves; 0: not yet known."""
+        self._shown = self._port = 0
+
+    def watch(self) -> int:
+        """Run to the end; the exit code of the first trainer."""
+        with ExitStack() as stack:
+            stack.callback(self._end)
+            stack.enter_context(_asked_to_end(self._ask))
+            for part in self.servers:
+                part.start()
+            while not all(part.is_ready for part in self.servers):
+                if self._asked:
+                    return 128 + self._asked
+                self._look_at_servers()
+            for part in self.trainers:
+                part.start()
+            while (code := self._look_at_trainers()) is None:
+                self._look_at_servers()
+            return code
+
+    def _look_at_servers(self) -> None:
+        time.sleep(TICK_S)
+        for part in self.servers:
+            before = self._urls[part.name]
+            part.start_if_due()
+            if self._urls[part.name] != before and self.trainers[0].pid:
+                self._begin_again(f"{part.name} has moved to {self._urls[part.name]}")
+            if part.is_started and (why := part.lost()):
+                self.run.note(part.start_again(why))
+
+    def _look_at_trainers(self) -> int | None:
+        """Their exit code once all have ended."""
+        self._show()
+        for part in list(self.trainers):
+            try:
+                part.start_if_due()
+            except PartLost as lost:
+                if not self._may_go_without(part):
+                    raise
+                self._begin_again(str(lost), part)
+        if not all(part.is_started for part in self.trainers):
+            return 128 + self._asked if self._asked else None
+        if not self._asked:
+            for part in self.trainers:
+                if why := part.lost():
+                    self._begin_again(why, part)
+                    return None
+        codes = [part.host.poll() for part in self.trainers]
+        if None in codes and (self._asked or codes.count(None) < len(codes)):
+            self._leaving = self._leaving or time.monotonic() + LEAVE_S
+        if None in codes and (not self._leaving or time.monotonic() < self._leaving):
+            return None
+        self._show()
+        return next((128 - code if code < 0 else code for code in codes if code), 0)
+
+    def _begin_again(self, why: str, lost: Part | None = None) -> None:
+        """All trainers from the newest checkpoint; without the one that has had all its tries."""
+        for part in self.trainers:
+            part.end(0.0)
+        due = time.monotonic()
+        if lost and (lost.is_spent or not lost.is_started) and self._may_go_without(lost):
+            self.trainers.remove(lost)
+            line = f"{lost.name} {why}; the run goes on without it"
+        elif lost:
+            line = lost.start_again(why)
+            due = lost.due
+        else:
+            line = why
+        for part in self.trainers:
+            part.due = due
+        self.run.note(f"{line}, from the newest checkpoint")
+
+    def _may_go_without(self, part: Part) -> bool:
+        return self.settings.fewer and len(self.trainers) > 1
+
+    def _ask(self, number: int) -> None:
+        """Pass Ctrl-C or SIGTERM on; at the second one everything ends at once."""
+        if self._asked:
+            self._leaving = time.monotonic()
+        self._asked = number
+        for part in self.trainers:
+            part.host.signal(number)
+
+    def _end(self) -> None:
+        for part in (*self.trainers, *self.servers):
+            part.end()
+
+    def _show(self) -> None:
+        """What the first trainer said, where it cannot say it to the terminal itself."""
+        log = self.trainers[0].log
+        if log is not None and log.is_file():
+            with log.open("rb") as file:
+                file.seek(self._shown)
+                said = file.read()
+            self._shown += len(said)
+            sys.stdout.write(said.decode(errors="replace"))
+            sys.stdout.flush()
+
+    # --- the commands
+
+    def _server(self, name: str) -> Part:
+        host, make = self.hosts[name], self._sampler if name.startswith("sampler") else self._judge
+        port = host.free_port()
+        self._urls[name] = f"http://{host.address}:{port}"
+
+        def command() -> Command:
+            self._urls[name] = f"http://{host.address}:{port}"
+            words = (*make(), "--host", host.address, "--port", str(port))
+            return self._command(name, words, self._secret | {"VLLM_API_KEY": self._secret[TOKEN]})
+
+        return Part(name, host, command, self.settings, lambda part: answers(self._urls[name]))
+
+    def _sampler(self) -> tuple[str, ...]:
+        samplers, folder = self.settings.samplers, self.run.home / "served"
+        words = ENGINES[samplers.engine]
+        given = [word.format(python=sys.executable, folder=folder) for word in words]
+        return (*given, *samplers.arguments)
+
+    def _judge(self) -> tuple[str, ...]:
+        words = (sys.executable, "-m", "burnish", "serve-reward")
+        return (*words, *self.run.recipe, "--token-env", TOKEN)
+
+    def _trainer(self, name: str) -> Part:
+        host = self.hosts[name]
+
+        def command() -> Command:
+            hosts = [part.host for part in self.trainers]
+            rank, here = hosts.index(host), [one.address for one in hosts]
+            if rank == 0:
+                self._port = host.free_port()
+            # A process that has a GPU of its own sees no other.
+            local = 0 if self.settings.trainers.gpus else here[:rank].count(host.address)
+            world = {
+                "RANK": rank,
+                "WORLD_SIZE": len(hosts),
+                "LOCAL_RANK": local,
+                "LOCAL_WORLD_SIZE": here.count(host.address),
+                "MASTER_ADDR": hosts[0].address,
+                "MASTER_PORT": self._port,
+            }
+            environment = {key: str(value) for key, value in world.items()}
+            environment[SERVED] = msgspec.json.encode(self._served()).decode()
+            words = (sys.executable, "-m", "burnish", "train", *self.run.words)
+            return self._command(name, words, self._secret | environment, shows=rank == 0)
+
+        heard = partial(self._hears_trainer, {})
+        return Part(name, host, command, self.settings, heard, may_end=True)
+
+    def _hears_trainer(self, known: dict[int, str], part: Part) -> bool:
+        """Whether its record in the run's folder is newer than at the last look."""
+        for state in read_processes(self.run.folder):
+            if state.pid == part.pid:
+                is_new = known.get(part.pid) != state.time
+                known[part.pid] = state.time
+                return is_new or state.is_over
+        return False
+
+    def _served(self) -> Served:
+        def of(role: str) -> tuple[str, ...]:
+            return tuple(url for name, url in self._urls.items() if name.startswith(role))
+
+        return Served(
+            samplers=of("sampler"),
+            judges=of("judge"),
+            folder=str(self.run.home / "served"),
+            engine=self.settings.samplers.engine,
+        )
+
+    def _command(
+        self, name: str, words: Sequence[str], environment: Mapping[str, str], shows: bool = False
+    ) -> Command:
+        place, host = self._places[name], self.hosts[name]
+        log = None if shows and isinstance(host, LocalHost) else self.run.log(name)
+        return Command(tuple(words), {**environment, **place.environment()}, log, place.cores)
+
+
+@contextmanager
+def _asked_to_end(ask: Callable[[int], None]) -> Iterator[None]:
+    """Ctrl-C and SIGTERM reach `ask` while inside."""
+
+    def hear(number: int, frame: FrameType | None) -> None:
+        ask(number)
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, hear) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def supervise(run: Run, places: Sequence[Place]) -> int:
+    """Start the parts where they were placed and keep them alive; the first trainer's exit code."""
+    with ExitStack() as stack:
+        if run.settings.kind == "ray":
+            from burnish.engines.ray_hosts import ray_hosts
+
+            hosts = stack.enter_context(ray_hosts(run.settings, places))
+        else:
+            hosts = {place.name: LocalHost() for place in places}
+        try:
+            return Supervisor(run, hosts, places).watch()
+        except PartLost as lost:
+            run.keep(str(lost))
+            raise
