@@ -27,7 +27,7 @@ def starts_parts(asked: Asked) -> bool:
     return asked.resolved.value.cluster.kind in ("local", "ray") and served() is None
 
 
-def joined(asked: Asked, folder: Path | None = None) -> Asked:
+def joined(asked: Asked) -> Asked:
     """The settings of a process that trains: its sampler is the one of its cluster."""
     from burnish.config.schema import InProcess
     from burnish.engines.cluster import Served, served as told

@@ -168,9 +168,10 @@ class Part:
 
     def start(self) -> None:
         command = self.command()
-        self.due, self.is_ready, self.log = 0.0, False, command.log
+        self.is_ready, self.log = False, command.log
         self._started = self._last = time.monotonic()
         self.pid = self.host.start(command)
+        self.due = 0.0
 
     def start_if_due(self) -> None:
         if self.due and time.monotonic() >= self.due:
