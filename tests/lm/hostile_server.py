@@ -45,7 +45,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _serve(self, data: bytes) -> None:
         owner = self.server.owner
-        self.seen = Seen(self.path, dict(self.headers), json.loads(data))
+        self.seen = Seen(self.path, dict(self.headers), json.loads(data or b"{}"))
         with owner.lock:
             number = len(owner.requests)
             owner.requests.append(self.seen)

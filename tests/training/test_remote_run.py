@@ -8,10 +8,10 @@ from training_cases import finish, outcome, resolved, trainer
 
 from burnish.cli.entry import run
 from burnish.config import render
+from burnish.engines.servers import OtherWeights, Servers
 from burnish.errors import GuardTripped
 from burnish.lm import wire
 from burnish.lm.folder import load_model, save_model
-from burnish.lm.remote import OtherWeights
 from burnish.store import RunStore
 
 
@@ -36,7 +36,7 @@ def server(serving):
 
 
 def remote(server: HostileServer, serving: Serving, **more: Any) -> dict[str, Any]:
-    table = {"kind": "remote", "url": server.url, "folder": str(serving.folder), "retries": 0}
+    table = {"kind": "remote", "urls": [server.url], "folder": str(serving.folder), "retries": 0}
     return {"sampler": {**table, **more}}
 
 
@@ -75,9 +75,15 @@ def test_a_server_trains_the_model_as_it_trains_itself(tmp_path, server, serving
 
 
 def test_rollouts_of_weights_that_are_too_old_are_refused(tmp_path, server, serving):
-    """A server that says it loaded the weights and goes on with the first ones."""
-    serving.update = lambda body: {"success": True}  # type: ignore[method-assign]
-    serving.version = "0"
+    """A server that loads the weights and says of its answers that older ones wrote them."""
+    load = serving.load
+
+    def update(body: dict[str, Any]) -> dict[str, Any]:
+        load()
+        serving.version = "0"
+        return {"success": True}
+
+    serving.update = update  # type: ignore[method-assign]
     with pytest.raises(GuardTripped) as caught:
         finish(trainer(tmp_path, STEPS, remote(server, serving)))
     assert "rollout guard at step 2: all 8 rollouts failed" in str(caught.value)
@@ -101,12 +107,17 @@ def test_a_server_that_was_started_again_is_given_the_weights_again(tmp_path, se
     assert serving.paths.count("/update_weights_from_disk") == 5
 
 
-def test_a_lost_tensor_stops_the_run_before_it_is_trained_on(tmp_path, server, serving):
-    """By its checksum where the server echoes one, and else by the log-probs."""
+def test_a_lost_tensor_stops_the_run_before_it_is_trained_on(
+    tmp_path, server, serving, monkeypatch
+):
+    """By its checksum where the server echoes one, else by the canary; without both, by the guard."""
     serving.drops = "model.layers.0.mlp.down_proj.weight"
     echoed = remote(server, serving, version_path="/weights")
     with pytest.raises(OtherWeights, match="right after it was given version 1"):
         finish(trainer(tmp_path, STEPS, echoed, run="echoed"))
+    with pytest.raises(OtherWeights, match="its workers do not have them"):
+        finish(trainer(tmp_path, STEPS, remote(server, serving), run="heard"))
+    monkeypatch.setattr(Servers, "verify", False)
     strict = {"guards": {"sampler_mismatch_stop": 1e-4}}
     with pytest.raises(GuardTripped, match=r"sampler guard: .* nats a token apart at step 2") as at:
         finish(trainer(tmp_path, STEPS, strict, remote(server, serving), run="blind"))
@@ -115,7 +126,7 @@ def test_a_lost_tensor_stops_the_run_before_it_is_trained_on(tmp_path, server, s
 
 
 def test_a_server_that_is_not_there_says_how_to_start_it(tmp_path):
-    table = {"kind": "remote", "url": "http://127.0.0.1:9/v1", "folder": "served", "retries": 0}
+    table = {"kind": "remote", "urls": ["http://127.0.0.1:9/v1"], "folder": "served", "retries": 0}
     settings = {**STEPS, "sampler": {**table, "dialect": "vllm"}}
     (tmp_path / "config.toml").write_text(render(resolved(tmp_path, settings)))
     with pytest.raises(Exception, match=r"cannot be reached: .*vllm serve .*served"):

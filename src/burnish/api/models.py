@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 import anyio
 
 from burnish.api.needs import require_torch
-from burnish.engines.background import call
 from burnish.errors import UserError
 from burnish.lm.base import LM
 from burnish.lm.named import open_lm
@@ -101,4 +100,6 @@ def wait_for(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         asyncio.get_running_loop()
     except RuntimeError:
         return anyio.run(work)
+    from burnish.engines.background import call
+
     return call(work)

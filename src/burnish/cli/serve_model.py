@@ -30,9 +30,9 @@ def serve_model(
     \b
       burnish serve-model served --port 8322
       burnish train grpo sampler.kind=remote sampler.folder=served \\
-        sampler.url=http://127.0.0.1:8322/v1 sampler.version_path=/weight_info
+        sampler.urls=http://127.0.0.1:8322/v1 sampler.version_path=/weight_info
     """
-    from burnish.engines.sampler_server import serve_model as serve
+    from burnish.engines.serve_model import serve_model as serve
 
     def ready(url: str) -> None:
         if as_json:

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
+from burnish.arguments import refused
 from burnish.boundary import Count, Fraction, Name, NonNegative, PositiveInt, Seconds, Seed, Share
 from burnish.config.cluster import Cluster as Cluster
 from burnish.config.train_kinds import (
@@ -113,30 +114,36 @@ class InProcess(SamplerSection, frozen=True, tag="in_process"):
 
 
 class Remote(SamplerSection, frozen=True, tag="remote"):
-    """A vLLM or SGLang server samples with the trainer's weights, sent to it after each step."""
+    """vLLM or SGLang servers sample with the trainer's weights, sent to them after each step."""
 
-    url: Url
-    """Such as `http://127.0.0.1:8000/v1`."""
     folder: Name
-    """Model folder that the server was started on; weights travel through it. Made where there is
-    none, so that the server can be started."""
-    model: str = ""
-    """The name under which the server serves it; empty: the only one that it has."""
+    """Model folder that the servers were started on. Made where there is none, so that they can be
+    started."""
+    urls: tuple[Url, ...] = ()
+    """Such as `["http://127.0.0.1:8000/v1"]`."""
     dialect: Literal["sglang", "vllm"] = "sglang"
-    """How the server is told to load weights again."""
+    """How a server is told of new weights."""
+    weights: Literal["folder", "group"] = "folder"
+    """How weights travel: through the folder, or to the workers in a process group (vLLM, with
+    burnish installed beside it)."""
+    model: str = ""
+    """The name under which the servers serve it; empty: the only one that they have."""
     version_path: Route = ""
-    """Route, such as `/weights`, whose JSON says `weight_version` and, where the server knows it,
-    `weights_checksum`; asked after each update. Empty: not asked."""
+    """Route, such as `/weight_info`, whose JSON says `weight_version` and, where the server knows
+    it, `weights_checksum` of what its workers hold; asked after each update. Empty: not asked."""
     api_key_env: str = ""
-    """Environment variable with the server's key."""
+    """Environment variable with the servers' key."""
     concurrency: PositiveInt = 64
-    """Requests at a time."""
-    attempt_s: Seconds = 600.0
-    """Deadline of one request."""
-    deadline_s: Seconds = 1800.0
-    """Deadline of one request with its retries."""
+    """Requests to one server at a time."""
+    deadline_s: Seconds = 600.0
+    """Deadline of one answer with its retries, and of an update; a server that keeps it no longer is
+    asked no more until it has the current weights again."""
     retries: Count = 4
-    """How often a request that failed is sent again."""
+    """How often a request that failed is sent to the same server again."""
+
+    def check(self) -> None:
+        if self.weights == "group" and self.dialect != "vllm":
+            raise refused("weights", self.weights, "folder with dialect = 'sglang'")
 
 
 Sampler = InProcess | Remote
@@ -358,7 +365,7 @@ FREE = (
     "tracked_samples",
     *(
         f"sampler.{key}"
-        for key in ("url", "model", "folder", "concurrency", "attempt_s", "deadline_s", "retries")
+        for key in ("urls", "model", "folder", "concurrency", "deadline_s", "retries")
     ),
     *(
         f"rewards.*.{where}{key}"

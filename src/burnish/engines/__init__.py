@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         create_app as create_app,
         serve as serve,
     )
+    from burnish.engines.servers import Servers as Servers
     from burnish.engines.trl import as_trl as as_trl, as_trl_rollout as as_trl_rollout
     from burnish.engines.verifiers import (
         VerifiersEnv as VerifiersEnv,

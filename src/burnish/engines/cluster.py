@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
 import signal
 import sys
 import time
@@ -22,13 +23,16 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import anyio
+import anyio.to_thread
 import msgspec
 from msgspec import Struct
 
+from burnish.activity import waiting_for
 from burnish.config.cluster import Cluster
 from burnish.engines.placement import Place
 from burnish.engines.supervise import TICK_S, Command, Host, LocalHost, Part, PartLost, answers
-from burnish.errors import UserError
+from burnish.lm.failures import Unreachable
 from burnish.store.manifest import now
 from burnish.store.processes import read_processes
 
@@ -40,12 +44,8 @@ FOLDER = "cluster"
 """In the run's folder: logs, and the model folder that samplers serve."""
 LEAVE_S = 60.0
 """What is left of the trainers when one of them has ended by itself, or all were told to."""
-ENGINES = {
-    "burnish": ("{python}", "-m", "burnish", "serve-model", "{folder}", "--token-env", TOKEN),
-    "vllm": ("vllm", "serve", "{folder}"),
-    "sglang": ("{python}", "-m", "sglang.launch_server", "--model-path", "{folder}"),
-}
-"""How a server of each engine is started; `--host` and `--port` follow."""
+AGAIN = "again"
+"""File of a trainer in that folder: the address of a server that it wants started again."""
 
 
 class Served(Struct, frozen=True, kw_only=True):
@@ -56,26 +56,44 @@ class Served(Struct, frozen=True, kw_only=True):
     folder: str = ""
     """The model folder that the samplers were started on."""
     engine: str = "burnish"
+    patience_s: float = 0.0
+    """How long a server may be away."""
 
     def sampler(self) -> dict[str, Any]:
         """The table `sampler` of a trainer's config; empty where it samples itself."""
         if not self.samplers:
             return {}
-        if len(self.samplers) > 1:
-            raise UserError(
-                f"cluster.samplers: got {len(self.samplers)}, and a run takes one server for now"
-            )
-        own = self.engine == "burnish"
+        is_vllm = self.engine == "vllm"
         return {
             "kind": "remote",
-            "url": f"{self.samplers[0]}/v1",
+            "urls": [f"{url}/v1" for url in self.samplers],
             "folder": self.folder,
-            "dialect": "vllm" if self.engine == "vllm" else "sglang",
-            "version_path": "/weight_info" if own else "",
+            "dialect": "vllm" if is_vllm else "sglang",
+            "weights": "group" if is_vllm else "folder",
+            "version_path": "/weight_info" if self.engine == "burnish" else "",
             "api_key_env": TOKEN,
-            # A server that died is back within its deadlines, not within a number of tries.
-            "retries": 100,
+            # One that died is back soon, and until then there may be others.
+            "retries": 1,
         }
+
+    async def start_again(self, url: str) -> None:
+        """Return once the sampler at `url` was started again, by the supervisor that watches it."""
+        url = url.removesuffix("/v1")
+        if await anyio.to_thread.run_sync(answers, url):
+            (Path(self.folder).parent / AGAIN).write_text(url)
+            await self._until(url, False)
+        with waiting_for(f"the sampler at {url} to be started again"):
+            await self._until(url, True)
+
+    async def _until(self, url: str, is_well: bool) -> None:
+        with anyio.move_on_after(self.patience_s):
+            while await anyio.to_thread.run_sync(answers, url) is not is_well:  # noqa: ASYNC110
+                await anyio.sleep(TICK_S)
+            return
+        raise Unreachable(
+            f"the sampler at {url} was not back after {self.patience_s:g} s (cluster.start_s and "
+            "heartbeat_s); expected its supervisor to start it again"
+        )
 
 
 def served() -> Served | None:
@@ -137,33 +155,55 @@ class Supervisor:
             stack.callback(self._end)
             stack.enter_context(_asked_to_end(self._ask))
             for part in self.servers:
-                part.start()
+                self._start(part)
             while not all(part.is_ready for part in self.servers):
                 if self._asked:
                     return 128 + self._asked
                 self._look_at_servers()
             for part in self.trainers:
-                part.start()
+                self._start(part)
             while (code := self._look_at_trainers()) is None:
                 self._look_at_servers()
             return code
 
+    def _start(self, part: Part) -> None:
+        part.start()
+        self.run.keep(f"{part.name} runs as process {part.pid} of {part.host.address}")
+
+    def _start_if_due(self, part: Part) -> None:
+        if part.due and time.monotonic() >= part.due:
+            self._start(part)
+
     def _look_at_servers(self) -> None:
         time.sleep(TICK_S)
+        wanted = self._wanted_again()
         for part in self.servers:
             before = self._urls[part.name]
-            part.start_if_due()
+            self._start_if_due(part)
             if self._urls[part.name] != before and self.trainers[0].pid:
                 self._begin_again(f"{part.name} has moved to {self._urls[part.name]}")
-            if part.is_started and (why := part.lost()):
+            why = part.lost() if part.is_started else ""
+            if part.is_started and self._urls[part.name] == wanted:
+                why = "does not take the weights"
+            if why:
                 self.run.note(part.start_again(why))
+
+    def _wanted_again(self) -> str:
+        """The address of a server that a trainer wants started again; empty without one."""
+        file = self.run.home / AGAIN
+        try:
+            url = file.read_text()
+        except FileNotFoundError:
+            return ""
+        file.unlink()
+        return url
 
     def _look_at_trainers(self) -> int | None:
         """Their exit code once all have ended."""
         self._show()
         for part in list(self.trainers):
             try:
-                part.start_if_due()
+                self._start_if_due(part)
             except PartLost as lost:
                 if not self._may_go_without(part):
                     raise
@@ -241,10 +281,22 @@ class Supervisor:
         return Part(name, host, command, self.settings, lambda part: answers(self._urls[name]))
 
     def _sampler(self) -> tuple[str, ...]:
-        samplers, folder = self.settings.samplers, self.run.home / "served"
-        words = ENGINES[samplers.engine]
-        given = [word.format(python=sys.executable, folder=folder) for word in words]
-        return (*given, *samplers.arguments)
+        samplers, folder = self.settings.samplers, shlex.quote(str(self.run.home / "served"))
+        if samplers.engine == "burnish":
+            own = (
+                "-m",
+                "burnish",
+                "serve-model",
+                str(self.run.home / "served"),
+                "--token-env",
+                TOKEN,
+            )
+            return (sys.executable, *own, *samplers.arguments)
+        from burnish.engines.sampling_server import DIALECTS
+
+        # The command that a person would type, variables before it included.
+        typed = DIALECTS[samplers.engine].start.format(folder=folder)
+        return ("/usr/bin/env", *shlex.split(typed), *samplers.arguments)
 
     def _judge(self) -> tuple[str, ...]:
         words = (sys.executable, "-m", "burnish", "serve-reward")
@@ -294,6 +346,7 @@ class Supervisor:
             judges=of("judge"),
             folder=str(self.run.home / "served"),
             engine=self.settings.samplers.engine,
+            patience_s=self.settings.start_s + self.settings.heartbeat_s,
         )
 
     def _command(

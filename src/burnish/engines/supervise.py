@@ -173,10 +173,6 @@ class Part:
         self.pid = self.host.start(command)
         self.due = 0.0
 
-    def start_if_due(self) -> None:
-        if self.due and time.monotonic() >= self.due:
-            self.start()
-
     def lost(self) -> str:
         """Why it has to be started again; empty while it is well, or has ended by itself."""
         now, code = time.monotonic(), self.host.poll()

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
         tiny_model as tiny_model,
         train_bpe as train_bpe,
     )
-    from burnish.lm.remote import RemoteSampler as RemoteSampler
     from burnish.lm.replay import (
         RecordingLM as RecordingLM,
         ReplayLM as ReplayLM,

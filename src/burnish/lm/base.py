@@ -6,7 +6,10 @@ ids it sampled says so with empty `token_ids`, and the training room refuses it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, runtime_checkable
 
 from msgspec import Meta, Struct
@@ -185,7 +188,9 @@ class Completion(Struct, frozen=True, omit_defaults=True):
     """Tokens written, hidden thoughts included; 0: not counted."""
     cost_usd: float = 0.0
     weight_version: int | None = None
-    """Optimiser steps behind the weights that sampled this; None where they are not trained."""
+    """Optimiser steps behind the oldest weights that sampled this; None where they are not trained."""
+    weight_runs: tuple[tuple[int, int], ...] = ()
+    """Version and number of tokens, in order, of an answer that several versions wrote."""
     unmasked: tuple[int, ...] = ()
     """Of a diffusion model: the step at which each token was written. Its log-probs are those of the
     tokens at that step, given what stood there already; they do not add up to that of the text."""
@@ -224,16 +229,61 @@ class LM(Protocol):
 
 @runtime_checkable
 class Sampler(LM, Protocol):
-    """An LM whose weights can be updated."""
+    """An LM whose weights are trained."""
 
     @property
     def weight_version(self) -> int:
         """The version of the weights that the next completion is sampled with."""
         ...
 
-    async def update_weights(self, version: int, tensors: Iterable[tuple[str, Tensor]]) -> None:
-        """Sample with these weights from now on; `tensors` is the model's state dict."""
+
+class RemoteSampler(Sampler, Protocol):
+    """A sampler in other processes, which are given the trainer's weights."""
+
+    @property
+    def canary(self) -> TokenIds:
+        """A fixed text; its log-probs tell whether a worker has the weights that were sent."""
         ...
+
+    @property
+    def staleness(self) -> int:
+        """Versions by which its oldest weights lag behind the trainer's."""
+        ...
+
+    @property
+    def served(self) -> tuple[int, ...]:
+        """The version that each server has; -1: it is not asked."""
+        ...
+
+    async def update_weights(
+        self, version: int, weights: Mapping[str, Tensor], canary: Sequence[float]
+    ) -> None:
+        """Sample with these weights from now on; `canary` has its text's log-probs under them."""
+        ...
+
+    def follow(self, version: int, served: Sequence[int]) -> None:
+        """Note the trainer's version and what the servers have, where another process updated them."""
+        ...
+
+
+@dataclass(eq=False)
+class Home:
+    """Where the samples of one group are asked for: a server keeps their common prefix."""
+
+    server: Any = None
+
+
+home: ContextVar[Home | None] = ContextVar("burnish_home", default=None)
+
+
+@contextmanager
+def one_home() -> Iterator[None]:
+    """Inside, all requests go to one server while it answers."""
+    token = home.set(Home())
+    try:
+        yield
+    finally:
+        home.reset(token)
 
 
 def model_key(lm: LM) -> tuple[str, ...]:

@@ -385,8 +385,8 @@ def _estimate(prompt: Prompt, sampling: Sampling) -> int:
 
 
 def _prompt_tokens(body: JsonObject) -> int:
-    if "prompt" in body:
-        return len(body["prompt"])
+    if ids := body.get("prompt") or body.get("token_ids"):
+        return len(ids)
     count = 0
     for message in body["messages"]:
         parts = message["content"]
@@ -399,7 +399,8 @@ def _prompt_tokens(body: JsonObject) -> int:
 
 
 def _most_written(body: JsonObject) -> int:
-    return int(body["max_tokens"]) * int(body.get("n", 1))
+    asked = body.get("sampling_params", body)
+    return int(asked["max_tokens"]) * int(asked.get("n", 1))
 
 
 def _encoded(body: JsonObject, where: str) -> bytes:

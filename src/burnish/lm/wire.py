@@ -183,6 +183,14 @@ class PromptLogprob(Struct, frozen=True):
     logprob: float
 
 
+class WeightSpan(Struct, frozen=True):
+    """The tokens `start .. end` that one version of the weights wrote."""
+
+    version: str
+    start: int
+    end: int
+
+
 class Choice(Struct, frozen=True):
     """One completion of either dialect."""
 
@@ -194,6 +202,8 @@ class Choice(Struct, frozen=True):
     token_ids: tuple[int, ...] | None = None
     prompt_token_ids: tuple[int, ...] | None = None
     prompt_logprobs: tuple[dict[int, PromptLogprob] | None, ...] | None = None
+    weight_versions: tuple[WeightSpan, ...] | None = None
+    """As vLLM says it of an answer."""
 
 
 class Reply(Struct, frozen=True):
@@ -215,15 +225,20 @@ class Reply(Struct, frozen=True):
         says is no version that we gave.
         """
         given = self.metadata.get("weight_version") if isinstance(self.metadata, dict) else None
-        if given in (None, "default"):
-            return None
-        is_ours = isinstance(given, str) and given.isascii() and given.isdecimal()
-        return int(given) if is_ours and len(given) <= 15 else -1
+        return version_of(given)
 
     @property
     def counted(self) -> Usage:
         """The tokens that the server counted; 0 where it gives no count."""
         return counted(self.usage)
+
+
+def version_of(given: Any) -> int | None:
+    """A version of weights as a server names it; None and -1 as in `Reply.weight_version`."""
+    if given in (None, "default"):
+        return None
+    is_ours = isinstance(given, str) and given.isascii() and given.isdecimal()
+    return int(given) if is_ours and len(given) <= 15 else -1
 
 
 def counted(usage: Any) -> Usage:
@@ -431,6 +446,9 @@ def _completion(
     wanted = logprobs and asked.temperature in (0.0, 1.0) and finish is not Finish.ERROR
     values, tops = _logprobs_of(choice, asked, where) if wanted else ((), ())
     ids = choice.token_ids or ()
+    spans = choice.weight_versions or ()
+    versions = [version_of(span.version) for span in spans] or [reply.weight_version]
+    known = [version for version in versions if version is not None]
     if ids and values and len(ids) != len(values):
         raise BadReply(f"{where}: {len(ids)} token ids with {len(values)} log-probs")
     return Completion(
@@ -441,7 +459,10 @@ def _completion(
         prompt_ids=choice.prompt_token_ids or reply.prompt_token_ids or (),
         top_logprobs=tops,
         model=reply.model,
-        weight_version=reply.weight_version,
+        weight_version=min(known) if len(known) == len(versions) else None,
+        weight_runs=tuple((v, s.end - s.start) for v, s in zip(known, spans, strict=False))
+        if len(known) == len(spans) > 1
+        else (),
     )
 
 

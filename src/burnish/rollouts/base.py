@@ -26,7 +26,7 @@ from burnish.boundary import (
 )
 from burnish.concurrency import gather
 from burnish.errors import RolloutError, UserError
-from burnish.lm.base import COLDEST, LM, JsonObject, Sampling
+from burnish.lm.base import COLDEST, LM, JsonObject, Sampling, one_home
 from burnish.lm.failures import EXPECTED, classify
 from burnish.records import Finish, Message, Status, Task, Trajectory
 from burnish.rollouts.session import (
@@ -412,7 +412,7 @@ async def roll_out(
     async def one(slot: int, task: Task) -> list[Trajectory]:
         own = msgspec.structs.replace(sampling, seed=derive(seed, slot))
         try:
-            with naming_task(task):
+            with naming_task(task), one_home():
                 return await rollout(task, Players(lm, own, rounds=rounds, place=(slot, 0)))
         except EXPECTED as error:
             status = classify(error).status

@@ -288,6 +288,9 @@ class Session:
         self.weight_version = min((v for v in versions if v is not None), default=None)
         if completion.top_logprobs:
             self.info["top_logprobs"] = msgspec.to_builtins(completion.top_logprobs, str_keys=True)
+        if completion.weight_runs:
+            runs = {str(self.turns): [list(run) for run in completion.weight_runs]}
+            self.info["weight_versions"] = {**self.info.get("weight_versions", {}), **runs}
         if completion.unmasked:
             self.info["unmasked"] = [*self.info.get("unmasked", ()), list(completion.unmasked)]
         return self._said(completion.text, len(ids) or completion.completion_tokens)

@@ -46,10 +46,9 @@ from burnish.training.watchdog import EventLoop
 
 if TYPE_CHECKING:
     from burnish.config.schema import Config
-    from burnish.lm.base import Sampler
+    from burnish.lm.base import RemoteSampler, Sampler
     from burnish.lm.call_log import PaidReplies
     from burnish.lm.local import LocalLM
-    from burnish.lm.remote import RemoteSampler
     from burnish.records import Reward, Task, Trajectory
     from burnish.rewards.combine import Weighted
     from burnish.seeds import Seeds
@@ -172,6 +171,8 @@ class Setup(Parts):
     decoding: str = ""
     """How a diffusion model under training writes, such as `steps=8`; empty: as its folder says."""
     _is_sent: bool = False
+    _canary: Sequence[float] = ()
+    """The log-probs of the servers' canary under the weights that they were sent last."""
 
     @property
     def folder(self) -> Path:
@@ -214,29 +215,25 @@ class Setup(Parts):
             self._send()
 
     def current_lm(self) -> Sampler:
-        """A sampler with the very weights of now, for an evaluation.
-
-        A server that cannot be brought up to date within its bound is passed over for the model in
-        this process.
-        """
-        if self.remote is None:
-            return self.local
-        if not self._is_sent or self.remote.staleness:
+        """A sampler with the very weights of now, for an evaluation."""
+        if self.remote is not None and (not self._is_sent or self.remote.staleness):
             self._send()
-        return self.local if self.remote.staleness else self.remote
+        return self.lm
 
     async def send_again(self) -> None:
-        """Give a server the weights once more: it may have been started again without them."""
+        """Give the servers the weights once more: one may have been started again without them."""
         if self.remote is not None and self.world.is_main:
-            tensors = self.trainable.weights().items()
-            await self.remote.update_weights(self.weight_version, tensors)
+            weights = self.trainable.weights()
+            await self.remote.update_weights(self.weight_version, weights, self._canary)
 
     def _send(self) -> None:
         assert self.remote is not None
+        ids = self.remote.canary
+        self._canary = self.local.score_batch([(ids[:1], ids[1:])])[0].logprobs
         if self.world.is_main:
             self.loop.run(self.send_again)
         self._is_sent = True
-        self.remote.follow(self.weight_version, self.world.first(self.remote.weight_version))
+        self.remote.follow(self.weight_version, self.world.first(self.remote.served))
 
     def cursor(self, tasks: TaskSet) -> Cursor:
         """Walks through the tasks whose prompts fit."""

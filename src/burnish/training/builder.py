@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import torch
 
+from burnish import registry
 from burnish.config import Config, Resolved, render, rooted
 from burnish.config.paths import with_files
 from burnish.config.recipes import OPEN
@@ -26,7 +27,8 @@ from burnish.config.schema import (
     Remote,
     Stage as StageConfig,
 )
-from burnish.errors import ModelError, StoreError, UserError
+from burnish.errors import StoreError, UserError
+from burnish.lm.base import RemoteSampler
 from burnish.lm.call_log import PaidReplies, judges_built
 from burnish.lm.decoder import plain_head
 from burnish.lm.folder import (
@@ -39,9 +41,7 @@ from burnish.lm.folder import (
     load_model,
 )
 from burnish.lm.hardware import available_bytes, choose_threads, has_fast_bfloat16, usable_cores
-from burnish.lm.jobs import Limits
 from burnish.lm.new_model import NEW
-from burnish.lm.remote import RemoteSampler
 from burnish.memory import kept_files, kept_paths
 from burnish.records import Task
 from burnish.rewards.combine import Weighted
@@ -53,7 +53,6 @@ from burnish.rollouts.tool import tool_form
 from burnish.seeds import Seeds
 from burnish.store import RunStore, manifest
 from burnish.store.durable import write_file
-from burnish.texts import shown_path
 from burnish.training import checkpoint
 from burnish.training.algorithm import AnyAlgorithm, Parts, Setup
 from burnish.training.algorithms import Chosen, find_algorithm
@@ -285,13 +284,6 @@ def _load(config: Config, world: World, path: str | Path, training: Training) ->
     return Trainable(loaded, config.model.lora, Seeds(config.run.seed).for_("lora"))
 
 
-START = {
-    "sglang": "python -m sglang.launch_server --model-path {folder}",
-    "vllm": "VLLM_SERVER_DEV_MODE=1 vllm serve {folder}",
-}
-"""How a server of each dialect is started on a model folder."""
-
-
 def _open_sampler(
     config: Config, trainable: Trainable, world: World, loop: EventLoop
 ) -> RemoteSampler | None:
@@ -302,31 +294,14 @@ def _open_sampler(
     if world.is_main and not (folder / "config.json").is_file():
         trainable.write(folder)
     world.wait()
-    sampler = RemoteSampler(
-        settings.url,
-        settings.model,
-        folder=folder,
-        dialect=settings.dialect,
+    opened: RemoteSampler = registry.find("sampler", "remote")(
+        settings,
+        loop=loop.run,
         max_staleness=config.rollout.max_staleness,
-        version_path=settings.version_path,
         tokenizer=trainable.loaded.tokenizer,
         longest_row=trainable.module.longest_row,
-        api_key_env=settings.api_key_env or None,
-        limits=Limits(
-            concurrency=settings.concurrency,
-            attempt_s=settings.attempt_s,
-            deadline_s=settings.deadline_s,
-            retries=settings.retries,
-            # The bound of each request is enough: where the server is away, all of them wait.
-            retry_share=settings.retries,
-        ),
     )
-    try:
-        loop.run(sampler.connect)
-    except ModelError as error:
-        start = START[settings.dialect].format(folder=shown_path(folder))
-        raise ModelError(f"the sampler cannot be reached: {error}. Start it: {start}") from error
-    return sampler
+    return opened
 
 
 def _answer_budget(
