@@ -121,6 +121,15 @@ COMMANDS = (
         ],
     ),
     TyperGroup(
+        name="cluster",
+        help="[bold]cluster check[/]: which part of a run would run where, and what it would hold in memory.",
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        commands=[
+            LazyCommand("check", "cluster:check", "Say which part of a run would run where, and what it would hold in memory."),
+        ],
+    ),
+    TyperGroup(
         name="tokenizer",
         help="[bold]tokenizer train[/]: learn a vocabulary from texts, for a model of your own.",
         no_args_is_help=True,

@@ -1,0 +1,142 @@
+"""Parts as real processes, and where they are placed."""
+
+import contextlib
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from burnish.config.cluster import Cluster, Judges, Samplers, Trainers
+from burnish.engines.placement import Machine, on_ray, place
+from burnish.engines.supervise import Command, LocalHost, Part, PartLost
+from burnish.errors import UserError
+
+
+def part(words: list[str], *, heard: bool, log: Path | None = None, **settings: object) -> Part:
+    limits = Cluster(kind="local", **settings)
+    return Part("part", LocalHost(), lambda: Command(words, log=log), limits, lambda part: heard)
+
+
+def until_lost(one: Part) -> str:
+    ends = time.monotonic() + 20
+    while not (why := one.lost()):
+        assert time.monotonic() < ends
+        time.sleep(0.02)
+    return why
+
+
+def is_gone(pid: int) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    return True
+
+
+def test_a_part_is_started_again_so_often_and_ever_later(tmp_path):
+    one = part(["sleep", "100"], heard=True, restarts=3)
+    waits = []
+    for _ in range(3):
+        one.start()
+        assert one.lost() == ""
+        one.host.signal(signal.SIGKILL)
+        assert one.start_again(until_lost(one)).startswith("part was killed by SIGKILL")
+        waits.append(round(max(0.0, one.due - time.monotonic())))
+    assert waits == [0, 1, 2]
+    one.start()
+    with pytest.raises(PartLost, match="was started again 3 times already"):
+        one.start_again("hangs")
+    assert one.host.poll() is None
+    assert is_gone(one.pid)
+
+
+def test_a_part_that_never_becomes_ready_is_lost_and_its_last_words_are_told(tmp_path):
+    silent = part(["sleep", "100"], heard=False, start_s=0.2)
+    silent.start()
+    assert re.fullmatch(r"was not ready after 0\.\d s \(cluster.start_s\)", until_lost(silent))
+    silent.end(0.0)
+    log = tmp_path / "part.log"
+    wrong = part(["sh", "-c", "echo no such model; exit 3"], heard=False, log=log)
+    wrong.start()
+    with pytest.raises(
+        PartLost, match=r"exit code 3 before it was ready: no such model \(.*part.log"
+    ):
+        until_lost(wrong)
+    wrong.end(0.0)
+
+
+STARTER = """
+import os, signal, sys, time
+from burnish.engines.supervise import Command, LocalHost
+host = LocalHost()
+print(host.start(Command(["sh", "-c", "trap '' TERM HUP; sleep 300 & echo $! > child; wait"])), flush=True)
+time.sleep(300)
+"""
+
+
+def test_no_part_outlives_a_supervisor_that_is_killed(tmp_path):
+    starter = subprocess.Popen(
+        [sys.executable, "-c", STARTER], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    )
+    assert starter.stdout is not None
+    pid, ends = int(starter.stdout.readline()), time.monotonic() + 10
+    while not (child := (tmp_path / "child")).is_file() or not child.read_text().strip():
+        time.sleep(0.01)
+    pids = [pid, int(child.read_text())]
+    assert not any(map(is_gone, pids))
+    starter.kill()
+    starter.communicate()
+    while not all(map(is_gone, pids)) and time.monotonic() < ends:
+        time.sleep(0.02)
+    assert all(map(is_gone, pids))
+
+
+# --- where parts run
+
+MACHINE = Machine("here", (0, 1, 2, 3), (24 << 30, 24 << 30), 16 << 30)
+
+
+def test_parts_get_cores_gpus_and_shares_of_them_in_order():
+    settings = Cluster(
+        kind="local",
+        trainers=Trainers(count=1, gpus=1, cpus=2),
+        samplers=Samplers(count=2, gpus=0.5, cpus=1),
+        judges=Judges(count=1),
+    )
+    places = place(settings, MACHINE)
+    assert [one.name for one in places] == ["trainer-0", "sampler-0", "sampler-1", "judge-0"]
+    assert [one.gpus for one in places] == [(0,), (1,), (1,), ()]
+    assert [one.cores for one in places] == [(0, 1), (2,), (3,), ()]
+    assert places[1].environment() == {
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "1",
+        "BURNISH_GPU_SHARE": "0.5",
+    }
+    assert places[3].environment() == {}
+    assert places[0].bundle() == {"CPU": 2.0, "GPU": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("wants", "line"),
+    [
+        ({"gpus": 3}, "judge-0 wants cluster.judges.gpus = 3, and 2 of 2 are left"),
+        ({"gpus": 0.6, "count": 3}, "judge-2 wants cluster.judges.gpus = 0.6, and 0.8 of 2"),
+        ({"cpus": 3, "count": 2}, "judge-1 wants cluster.judges.cpus = 3, and 1 of 4 are left"),
+        ({"memory_gb": 9, "count": 2}, "judge-1 wants .*memory_gb = 9.*, and 7.0 of 16.0 GiB"),
+        ({"gpus": 1.5}, "expected a share below 1, or whole GPUs"),
+    ],
+)
+def test_what_a_machine_does_not_have_is_refused(wants, line):
+    settings = Cluster(kind="local", judges=Judges(**{"count": 1, **wants}))
+    with pytest.raises(UserError, match=line):
+        place(settings, MACHINE)
+
+
+def test_what_all_machines_of_ray_do_not_have_is_refused():
+    settings = Cluster(kind="ray", trainers=Trainers(count=4, gpus=1))
+    nodes = [{"CPU": 8.0, "GPU": 2.0}, {"CPU": 8.0, "GPU": 1.0}]
+    with pytest.raises(UserError, match="want 4 GPU, and Ray's 2 machines have 3"):
+        on_ray(settings, nodes)
+    assert len(on_ray(settings, [*nodes, {"CPU": 8.0, "GPU": 1.0}])) == 4
