@@ -26,7 +26,7 @@ from burnish.errors import StoreError
 from burnish.store import RunStore
 
 CONFIG = """
-steps = 12
+steps = 16
 [task]
 kind = "arithmetic"
 [[rewards]]
@@ -51,10 +51,10 @@ REWARD = """
 import time
 
 def slow(text, task):
-    time.sleep(0.1)
+    time.sleep(0.2)
     return sum(c.isascii() for c in text) / (1 + len(text))
 """
-MOMENTS = (1, 3, 5, 7, 9)
+MOMENTS = (1, 4, 7, 10, 13)
 """Steps after which a part is killed, each a little later in the next step."""
 HEARTBEAT_S = 8.0
 MOST_S = 540.0
@@ -79,10 +79,14 @@ def steps_done(folder: Path) -> int:
         return 0
 
 
-def process_of(folder: Path, part: str) -> int:
-    """The process that the part runs as now."""
-    said = (folder / "cluster" / "events.log").read_text()
-    return int(re.findall(rf"{part} runs as process (\d+)", said)[-1])
+def process_of(folder: Path, part: str, starts: int) -> int:
+    """The process of the part's so-manieth start, which may still be due."""
+    found: list[str] = []
+    while len(found) < starts:
+        time.sleep(0.05)
+        said = (folder / "cluster" / "events.log").read_text()
+        found = re.findall(rf"{part} runs as process (\d+)", said)
+    return int(found[-1])
 
 
 def parent_of(pid: int) -> int:
@@ -119,14 +123,14 @@ def disturbed(
 
 def killer(part: str, kind: str) -> Callable[[Path, int], None]:
     def kill(folder: Path, number: int) -> None:
-        pid = process_of(folder, part)
+        pid = process_of(folder, part, number + 1)
         os.kill(parent_of(pid) if kind == "ray" and number % 2 else pid, signal.SIGKILL)
 
     return kill
 
 
 def stop(folder: Path, number: int) -> None:
-    os.kill(process_of(folder, "sampler-0"), signal.SIGSTOP)
+    os.kill(process_of(folder, "sampler-0", 1), signal.SIGSTOP)
     (folder / "stopped").write_text(datetime.now().astimezone().isoformat())
 
 

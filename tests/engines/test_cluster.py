@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from burnish.config.cluster import Cluster, Judges, Samplers, Trainers
-from burnish.engines.placement import Machine, on_ray, place
+from burnish.engines.placement import Machine, on_ray, place, rows_of
 from burnish.engines.supervise import Command, LocalHost, Part, PartLost
 from burnish.errors import UserError
 
@@ -140,3 +140,23 @@ def test_what_all_machines_of_ray_do_not_have_is_refused():
     with pytest.raises(UserError, match="want 4 GPU, and Ray's 2 machines have 3"):
         on_ray(settings, nodes)
     assert len(on_ray(settings, [*nodes, {"CPU": 8.0, "GPU": 1.0}])) == 4
+
+
+def test_memory_is_counted_part_by_part_and_what_is_too_much_is_refused():
+    settings = Cluster(
+        kind="local",
+        trainers=Trainers(count=2, gpus=0.5),
+        samplers=Samplers(count=1, gpus=1),
+        judges=Judges(count=1, memory_gb=2),
+    )
+    places, parts = place(settings, MACHINE), {"weights": 3 << 30, "optimiser": 6 << 30}
+    rows = rows_of(places, parts, MACHINE)
+    assert [(one.name, one.gpus, one.memory) for one in rows] == [
+        ("trainer-0", "0", 9 << 30),
+        ("trainer-1", "0", 9 << 30),
+        ("sampler-0", "1", 3 << 30),
+        ("judge-0", "0", 2 << 30),
+    ]
+    line = r"trainer-1 needs 13 GiB .*, 2 GiB more than the parts before it leave of GPU 0"
+    with pytest.raises(UserError, match=line):
+        rows_of(places, {"weights": 3 << 30, "optimiser": 10 << 30}, MACHINE)

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from burnish.api.needs import import_training
 from burnish.config.recipes import Asked, change
 from burnish.errors import UserError
 
 if TYPE_CHECKING:
-    from burnish.engines.placement import Place
     from burnish.rewards.combine import Weighted
 
 ADDRESS = "http://127.0.0.1:1"
 """Of a server that is not started yet; a run does not depend on it."""
-GIB = 2**30
 
 
 def starts_parts(asked: Asked) -> bool:
@@ -82,7 +80,7 @@ def run_cluster(
     return supervise(run, places)
 
 
-def placed(asked: Asked) -> list[Place]:
+def placed(asked: Asked) -> list[Any]:
     """Where each part runs; refuses what there is no room for."""
     from burnish.engines import placement
 
@@ -107,67 +105,18 @@ def write_start(asked: Asked, folder: Path) -> None:
     save_model(load_model(start_model(config), dtype=dtype, device="cpu"), folder)
 
 
-class PartRow(NamedTuple):
-    """Where a part would run and what it would hold; `memory` in bytes, None where nobody can tell."""
-
-    name: str
-    machine: str
-    gpus: str
-    cores: str
-    memory: int | None
-    holds: str
-
-
-def check_cluster(asked: Asked) -> list[PartRow]:
+def check_cluster(asked: Asked) -> list[Any]:
     """What a run's parts would be, before anything starts; refuses, in one line, what cannot fit."""
-    found = []
+    from burnish.engines.placement import rows_of, this_machine
+
     settings = asked.resolved.value.cluster
     if settings.kind not in ("local", "ray"):
         raise UserError(
             f"cluster.kind is '{settings.kind}', which starts no parts; expected local or ray"
         )
-    places, parts = placed(asked), memory_by_part(asked)
-    weights = parts.get("weights", 0)
-    for place in places:
-        kept = int(place.wants.memory_gb * GIB) or None
-        if place.role == "trainer":
-            needs, holds = sum(parts.values()), ", ".join(parts)
-        elif place.role == "sampler":
-            needs, holds = weights, "weights; its cache takes what it is left"
-        else:
-            needs, holds = kept, "what its rewards need"
-        if needs and kept and needs > kept:
-            raise UserError(
-                f"{place.name} needs {needs / GIB:.1f} GiB ({holds}) and cluster.{place.role}s."
-                f"memory_gb leaves it {kept / GIB:g}; expected more, or a smaller model or batch"
-            )
-        gpus = f"{place.wants.gpus:g}" if not place.gpus else ",".join(map(str, place.gpus))
-        cores = ",".join(map(str, place.cores)) or (
-            str(place.wants.cpus) if place.wants.cpus else "any"
-        )
-        found.append(PartRow(place.name, place.machine, gpus, cores, needs, holds))
-    if settings.kind == "local":
-        _fits(found, places)
-    return found
-
-
-def _fits(rows: Sequence[PartRow], places: Sequence[Place]) -> None:
-    """Refuse parts that together need more memory than this machine has free."""
-    from burnish.engines.placement import this_machine
-
-    machine = this_machine()
-    left: dict[int | str, float] = dict(enumerate(map(float, machine.gpus)))
-    left["this machine"] = machine.memory
-    for row, place in zip(rows, places, strict=True):
-        for where in place.gpus or ("this machine",):
-            left[where] -= (row.memory or 0) / max(1, len(place.gpus))
-            if left[where] < 0:
-                raise UserError(
-                    f"{row.name} needs {(row.memory or 0) / GIB:.1f} GiB ({row.holds}), "
-                    f"{-left[where] / GIB:.1f} GiB more than the parts before it leave of "
-                    f"{where if place.gpus == () else f'GPU {where}'}; expected fewer or smaller "
-                    "parts, or more machines (cluster.kind = 'ray')"
-                )
+    places = placed(asked)
+    machine = this_machine() if settings.kind == "local" else None
+    return rows_of(places, memory_by_part(asked), machine)
 
 
 def memory_by_part(asked: Asked) -> dict[str, int]:

@@ -87,7 +87,7 @@ COMMANDS = (
     LazyCommand("speak", "speak:speak", "Speak a script or any text with several voices, overlaps, a room and a background."),
     LazyCommand("speak-label", "speak:speak_label", "Say of every recording who speaks when, how, and over what; nothing is thrown away."),
     LazyCommand("serve-reward", "serve_reward:serve_reward", "Serve a recipe's rewards or your own scorer over HTTP, for any trainer."),
-    LazyCommand("serve-model", "serve_model:serve_model", "Serve a model folder to a trainer: token ids and log-probs, new weights between two batches."),
+    LazyCommand("serve-model", "serve_model:serve_model", "Serve a model folder to a trainer: token ids in, token ids and log-probs out."),
     LazyCommand("doctor", "doctor:doctor", "What this machine can do: devices, precision, extras, sandbox, models, disk."),
     LazyCommand("replay", "train:replay", "Run the step that a guard stopped once more, and arrive at the same line."),
     DefaultGroup(

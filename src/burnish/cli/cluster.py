@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from burnish.api.cluster import PartRow, check_cluster
+from typing import Any
+
+from burnish.api.cluster import check_cluster
 from burnish.cli.console import emit_json, err, out, size
 from burnish.cli.shared_options import AsJson, Words
 
@@ -28,7 +30,7 @@ def check(words: Words = None, as_json: AsJson = False) -> int:
     return 0
 
 
-def _print(rows: list[PartRow]) -> None:
+def _print(rows: list[Any]) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bright_black")

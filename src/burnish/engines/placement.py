@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from burnish.config.cluster import Cluster, Part
@@ -125,3 +125,58 @@ def on_ray(settings: Cluster, nodes: Sequence[dict[str, float]]) -> list[Place]:
                 "expected fewer or smaller parts (cluster.trainers, samplers, judges)"
             )
     return places
+
+
+class PartRow(NamedTuple):
+    """Where a part would run and what it would hold: `memory` in bytes, None where nobody can tell."""
+
+    name: str
+    machine: str
+    gpus: str
+    cores: str
+    memory: int | None
+    holds: str
+
+
+def rows_of(
+    places: Sequence[Place], parts: Mapping[str, int], machine: Machine | None
+) -> list[PartRow]:
+    """What each part would hold, `parts` being a trainer's memory by what it is for.
+
+    Refuses, in one line, a part for which there is not so much: of its own memory, or of what the
+    parts before it leave of this machine and its GPUs.
+    """
+    rows = [_row(place, parts) for place in places]
+    left: dict[int | str, float] = {"this machine": machine.memory} if machine else {}
+    left |= dict(enumerate(map(float, machine.gpus if machine else ())))
+    for row, place in zip(rows, places, strict=True):
+        needs = row.memory or 0
+        kept = place.wants.memory_gb * GIB
+        if kept and needs > kept:
+            raise _too_much(row, needs - kept, f"cluster.{ROLES[place.role]}.memory_gb leaves it")
+        for where in (place.gpus or ("this machine",)) if machine else ():
+            left[where] -= needs
+            if left[where] < 0:
+                shown = f"GPU {where}" if place.gpus else where
+                raise _too_much(row, -left[where], f"the parts before it leave of {shown}")
+    return rows
+
+
+def _row(place: Place, parts: Mapping[str, int]) -> PartRow:
+    wants = place.wants
+    needs: int | None = int(wants.memory_gb * GIB) or None
+    holds = "what its rewards need"
+    if place.role == "trainer":
+        needs, holds = sum(parts.values()), ", ".join(parts)
+    elif place.role == "sampler":
+        needs, holds = parts.get("weights", 0), "weights; its cache takes what it is left"
+    gpus = ",".join(map(str, place.gpus)) or f"{wants.gpus:g}"
+    cores = ",".join(map(str, place.cores)) or str(wants.cpus or "any")
+    return PartRow(place.name, place.machine, gpus, cores, needs, holds)
+
+
+def _too_much(row: PartRow, more: float, than: str) -> UserError:
+    return UserError(
+        f"{row.name} needs {(row.memory or 0) / GIB:.3g} GiB ({row.holds}), {more / GIB:.3g} GiB more "
+        f"than {than}; expected fewer or smaller parts, or cluster.kind = 'ray' on more machines"
+    )

@@ -28,7 +28,7 @@ import msgspec
 import torch
 from msgspec import Meta, Struct
 
-from burnish.boundary import Seed, public
+from burnish.boundary import Seed
 from burnish.engines.messages import read
 from burnish.engines.server import Guard, ServeSettings, answered, as_json, serve_app
 from burnish.errors import BurnishError, UserError
@@ -202,13 +202,12 @@ def sampler_app(served: ServedModel, token: str = "") -> Starlette:
     )
 
 
-@public
 def serve_model(
     folder: Path,
     *,
     device: str = "auto",
     host: str = "127.0.0.1",
-    port: Annotated[int, Meta(ge=0, le=65535)] = PORT,
+    port: int = PORT,
     token: str = "",
     ready: Callable[[str], None] | None = None,
 ) -> None:
