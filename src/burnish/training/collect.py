@@ -7,12 +7,15 @@ other prompts are sampled until the step is full or its rounds are spent. With `
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import math
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import msgspec
 import torch
@@ -131,6 +134,13 @@ def reward_batch(
     )
 
 
+class _Ahead(NamedTuple):
+    """Rollouts of a later step that are under way beside this one's update."""
+
+    tasks: list[str]
+    rolled: Future[list[list[Trajectory]]]
+
+
 @dataclass
 class RolloutCollector:
     lm: LM
@@ -141,9 +151,33 @@ class RolloutCollector:
     world: World
     loop: EventLoop
     send_again: Callable[[], Awaitable[None]]
+    depth: int = 0
+    """How many steps ahead of the update servers sample, with weights that lag by as much."""
 
     def __post_init__(self) -> None:
         self.game = self.rollout if isinstance(self.rollout, StepGame) else None
+        self._ahead: dict[int, _Ahead] = {}
+        select = self.recipe.select
+        if self.game or (isinstance(select, InformativeGroups) and select.refill):
+            self.depth = 0  # what a step asks for depends on the one before
+
+    def look_ahead(
+        self, steps: Sequence[int], cursor: Cursor, seed: Callable[[int], int], version: int
+    ) -> None:
+        """Begin the rollouts of the steps to come; servers go on with them while weights change.
+
+        A step that then wants other tasks, as a curriculum may, samples those.
+        """
+        count, later = self.config.prompts, steps[: self.depth]
+        tasks = cursor.peek(count * len(later))
+        for place, step in enumerate(later):
+            if step in self._ahead:
+                continue
+            slots = list(enumerate(tasks[place * count : (place + 1) * count]))
+            mine = self.world.share(slots)
+            asked = _Round(step, mine, seed(step), version, self.config.sampling)
+            rolled = self.loop.begin(functools.partial(self._roll, asked, mine))
+            self._ahead[step] = _Ahead([task.id for _, task in mine], rolled)
 
     def collect(self, step: int, cursor: Cursor, seed: int, version: int) -> Collected:
         """Sample and score until the step is full; moves the cursor past every task it used."""
@@ -235,26 +269,20 @@ class RolloutCollector:
         A rollout that then still is too old fails, and leaves its group.
         """
         version, bound = asked.version, self.config.max_staleness
-
-        async def roll(some: list[Slot]) -> list[list[Trajectory]]:
-            how, seed, spare = asked.sampling, asked.seed, asked.spare
-            rolled = await roll_out(some, self.lm, how, self.rollout, seed, spare)
-            return [
-                [
-                    _stamp(t, f"{asked.step}.{slot}", asked.ending, i, version)
-                    for i, t in enumerate(one)
-                ]
-                for (slot, _), one in zip(some, rolled, strict=True)
-            ]
-
-        groups = await roll(asked.slots)
+        ahead = None if asked.ending else self._ahead.pop(asked.step, None)
+        if ahead is not None and ahead.tasks == [task.id for _, task in asked.slots]:
+            groups = await asyncio.wrap_future(ahead.rolled)
+        else:
+            if ahead is not None:
+                ahead.rolled.cancel()
+            groups = await self._roll(asked, asked.slots)
         stale = [
             i for i, one in enumerate(groups) if any(_is_stale(t, version, bound) for t in one)
         ]
         if not stale:
             return groups
         await self.send_again()
-        again = await roll([asked.slots[i] for i in stale])
+        again = await self._roll(asked, [asked.slots[i] for i in stale])
         for i, group in zip(stale, again, strict=True):
             groups[i] = []
             for t in group:
@@ -267,6 +295,17 @@ class RolloutCollector:
                     t = msgspec.structs.replace(t, status=Status.INFRA_ERROR, reason=reason)
                 groups[i].append(t)
         return groups
+
+    async def _roll(self, asked: _Round, some: list[Slot]) -> list[list[Trajectory]]:
+        how, seed, spare = asked.sampling, asked.seed, asked.spare
+        rolled = await roll_out(some, self.lm, how, self.rollout, seed, spare)
+        return [
+            [
+                _stamp(t, f"{asked.step}.{slot}", asked.ending, i, asked.version)
+                for i, t in enumerate(one)
+            ]
+            for (slot, _), one in zip(some, rolled, strict=True)
+        ]
 
     async def _score(
         self, step: int, tasks: Sequence[Task], groups: Sequence[Sequence[Trajectory]]

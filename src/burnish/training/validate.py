@@ -125,7 +125,7 @@ def recipe_faults(config: Config, rewards: Sequence[str]) -> Iterator[str]:
             "compares the answers to one prompt with each other; expected at least 2, or an advantage "
             "without groups, such as batch_normalise or gae (with policy.critic=shared or separate)"
         )
-    if isinstance(recipe.trust_region, Elastic) and _updates(config) == 1:
+    if isinstance(recipe.trust_region, Elastic) and updates_of(config) == 1:
         yield (
             "policy.trust_region: 'elastic' changes nothing with one update a step, where every "
             "ratio is 1; set update.minibatches or update.epochs above 1"
@@ -144,7 +144,7 @@ def recipe_faults(config: Config, rewards: Sequence[str]) -> Iterator[str]:
         )
 
 
-def _updates(config: Config) -> int:
+def updates_of(config: Config) -> int:
     return config.update.epochs * config.update.minibatches
 
 
@@ -176,7 +176,7 @@ def _step_faults(config: Config) -> Iterator[str]:
 
 def idle_components(config: Config) -> list[str]:
     """Components that run and change nothing, one line each; a run with them may still be wanted."""
-    if not isinstance(config.policy.trust_region, Function) or _updates(config) > 1:
+    if not isinstance(config.policy.trust_region, Function) or updates_of(config) > 1:
         return []
     return [
         "policy.trust_region: with one update a step every ratio is 1, so no bound can bind; "

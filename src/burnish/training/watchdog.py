@@ -10,6 +10,7 @@ silence that ended by itself is the pace of a slow machine: the next one has to 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import faulthandler
 import gc
@@ -34,12 +35,20 @@ from burnish.user_code import tell_before_exit
 Result = TypeVar("Result")
 
 
+WIND_UP_S = 60.0
+"""How long coroutines that were begun may take to end when the loop is closed."""
+
+
 class EventLoop:
-    """Runs coroutines to their end, one after another, on the same loop."""
+    """Runs coroutines to their end, one after another, on the same loop; some may be begun beside."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[Any] | None = None
+        self._driver: threading.Thread | None = None
+        """Turns the loop once a coroutine was begun."""
+        self._joined: concurrent.futures.Future[Any] | None = None
+        """What is run on the loop that the driver turns."""
         self._asked = threading.Event()
         """Someone wants the run to stop."""
         self.around: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -47,10 +56,12 @@ class EventLoop:
 
     def run(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
         """Ctrl-C cancels it; what was asked to stop leaves as KeyboardInterrupt."""
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
         if self._asked.is_set():
             raise KeyboardInterrupt
+        if self._driver is not None:
+            return self._join(work)
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
         task = self._task = self._loop.create_task(work())
         is_main = threading.current_thread() is threading.main_thread()
         try:
@@ -70,21 +81,62 @@ class EventLoop:
         finally:
             self._task = None
 
+    def begin(
+        self, work: Callable[[], Coroutine[Any, Any, Result]]
+    ) -> concurrent.futures.Future[Result]:
+        """A coroutine that goes on in a thread while this one computes; `run` shares its loop."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+        if self._driver is None:
+            self._driver = threading.Thread(
+                target=self._loop.run_forever, name="burnish-loop", daemon=True
+            )
+            self._driver.start()
+        return asyncio.run_coroutine_threadsafe(work(), self._loop)
+
+    def _join(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+        joined = self._joined = self.begin(work)
+        try:
+            with self.around():
+                return joined.result()
+        except concurrent.futures.CancelledError:
+            if self._asked.is_set():
+                raise KeyboardInterrupt from None
+            raise
+        finally:  # also where Ctrl-C ended the wait
+            joined.cancel()
+            self._joined = None
+
     def running(self) -> asyncio.AbstractEventLoop | None:
-        return self._loop if self._task is not None else None
+        return self._loop if self._task is not None or self._driver is not None else None
 
     def interrupt(self) -> None:
         """From another thread: what is running ends as Ctrl-C would end it."""
-        loop, task = self._loop, self._task
+        loop, task, joined = self._loop, self._task, self._joined
         self._asked.set()
-        if loop is not None and task is not None:
+        if joined is not None:
+            joined.cancel()
+        elif loop is not None and task is not None:
             loop.call_soon_threadsafe(task.cancel)
 
     def close(self) -> None:
         loop, self._loop = self._loop, None
-        if loop is not None:
+        driver, self._driver = self._driver, None
+        if loop is not None and driver is not None:
+            with contextlib.suppress(TimeoutError):
+                asyncio.run_coroutine_threadsafe(_end_others(), loop).result(WIND_UP_S)
+            loop.call_soon_threadsafe(loop.stop)
+            driver.join(WIND_UP_S)
+        if loop is not None and not loop.is_running():
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
+
+
+async def _end_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 YOUNG = 50_000

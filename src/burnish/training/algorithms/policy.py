@@ -68,7 +68,7 @@ from burnish.training.data import Data, missing_field
 from burnish.training.events import Calibrated, Event, HeldOut, StageBegun
 from burnish.training.forecast import Workload
 from burnish.training.guards import check_sampled, failing, useless
-from burnish.training.validate import recipe_faults
+from burnish.training.validate import recipe_faults, updates_of
 from burnish.training.weighing import AdvantageComputer, CriticReading, refreeze_note
 
 SAMPLES = "samples.jsonl"
@@ -122,6 +122,7 @@ class PolicyAlgorithm(PolicyUpdate):
             setup.world,
             setup.loop,
             setup.send_again,
+            depth=config.rollout.max_staleness // updates_of(config) if setup.remote else 0,
         )
         self.computer = AdvantageComputer(
             config.policy,
@@ -201,6 +202,12 @@ class PolicyAlgorithm(PolicyUpdate):
             note = refreeze_note(self.sampled.rewards, batch.values)
             if note and all(event.step != step for event in store.events("refreeze")):
                 store.append_event("refreeze", *note, step)
+        if self.collector.depth:
+            setup = self.setup
+            setup.ready_sampler()
+            seed = functools.partial(setup.seeds.for_, "rollout")
+            later = range(step + 1, setup.steps)
+            self.collector.look_ahead(later, self.cursor, seed, setup.weight_version)
         return batch
 
     def _refuse_unscored(self, step: int, collected: Collected, begun: int) -> None:
