@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 from burnish.engines import Bridge, as_trl, read_traces
 from burnish.engines.background import call, call_async
-from burnish.engines.bridge import as_messages, completion_text, means, status_shares
+from burnish.engines.bridge import as_messages, completion_text
 from burnish.errors import StoreError, UserError
 from burnish.records import Message, Reward, Status
 from burnish.seeds import digest
@@ -87,9 +87,6 @@ def test_numbers_have_the_same_keys_for_every_reward():
     assert [row["valid"] for row in rows] == [1.0, 0.0, 0.0]
     assert [row["correct_valid"] for row in rows] == [1.0, 1.0, 0.0]
     assert len({tuple(row) for row in rows}) == 1
-    assert means(rows, bridge.parts) == {"correct": 1.0, "length": 3.0}
-    shares = status_shares([full, half, bare, full])
-    assert shares == {"status/timeout": 0.25, "status/infra_error": 0.25}
 
 
 def test_rewards_that_compare_need_an_anchor():

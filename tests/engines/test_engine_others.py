@@ -4,29 +4,38 @@ against stand-ins with the parts of their signatures that the adapters use."""
 import asyncio
 import importlib.util
 import inspect
+import json
+import os
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import ModuleType, SimpleNamespace
+from typing import ClassVar
 
 import pytest
 from engine_cases import Fussy, LongerWins, correct, total
 
 from burnish.engines import (
-    VerifiersEnv,
     as_inspect,
+    as_inspect_task,
     as_openrlhf,
     as_verifiers,
-    as_verifiers_env,
-    legacy_functions,
+    as_verifiers_tasks,
 )
 from burnish.errors import RewardError, UserError
-from burnish.lm.base import Sampling
-from burnish.lm.replay import ScriptedLM
 from burnish.records import Message, Task
-from burnish.rollouts import Observation, Tool, env_rollout, roll_out
 
 
 def is_here(name):
     return importlib.util.find_spec(name) is not None
+
+
+needs_verifiers = pytest.mark.skipif(
+    not is_here("verifiers"), reason="needs verifiers, which no extra installs"
+)
+needs_inspect = pytest.mark.skipif(
+    not is_here("inspect_ai"), reason="needs inspect_ai, which no extra installs"
+)
 
 
 # OpenRLHF
@@ -53,17 +62,6 @@ def test_openrlhf_labels_are_answers_and_parts_are_logged():
     assert told["extra_logs"]["length"].tolist() == [1.0, 1.0]
 
 
-def test_openrlhf_function_can_be_sent_to_another_process():
-    pytest.importorskip("torch")
-    cloudpickle = pytest.importorskip("cloudpickle")
-    here = as_openrlhf(correct)
-    assert here(["p7"], ["p"], ["7"])["rewards"].tolist() == [1.0]
-    there = cloudpickle.loads(cloudpickle.dumps(here))
-    assert there(["p7", "p8"], ["p", "p"], ["7", "7"])["rewards"].tolist() == [1.0, 0.0]
-    with pytest.raises(UserError, match="scope pair"):
-        as_openrlhf(LongerWins())
-
-
 # verifiers
 
 
@@ -83,6 +81,10 @@ def marked(weight):
     return mark
 
 
+class TaskData:
+    model_fields = ("idx", "id", "prompt", "system_prompt")
+
+
 class Data(SimpleNamespace):
     prompt = "3 + 4?"
     system_prompt = "be brief"
@@ -96,7 +98,7 @@ def traced(text):
 
 
 def test_verifiers_rewards_are_methods_or_plugged_functions(monkeypatch):
-    stand_in(monkeypatch, "verifiers.v1", reward=lambda weight: marked(weight))
+    stand_in(monkeypatch, "verifiers.v1", reward=marked, TaskData=TaskData)
     function = as_verifiers(correct(), weight=0.5)
     assert (function.__name__, function._vf_weight) == ("correct", 0.5)
 
@@ -117,7 +119,7 @@ def found_rewards(task):
 
 
 def test_verifiers_rewards_carry_the_names_of_their_attributes(monkeypatch):
-    stand_in(monkeypatch, "verifiers.v1", reward=lambda weight: marked(weight))
+    stand_in(monkeypatch, "verifiers.v1", reward=marked, TaskData=TaskData)
     shared = as_verifiers(total(), weight=0.5)
 
     class Sums:
@@ -140,7 +142,7 @@ def test_verifiers_rewards_carry_the_names_of_their_attributes(monkeypatch):
 
 
 def test_verifiers_without_a_value_is_an_error_not_a_number(monkeypatch):
-    stand_in(monkeypatch, "verifiers.v1", reward=lambda weight: marked(weight))
+    stand_in(monkeypatch, "verifiers.v1", reward=marked, TaskData=TaskData)
     trace = traced("timeout")
     with pytest.raises(RewardError, match=r"'fussy' has no value .timeout.: told to: timeout"):
         asyncio.run(as_verifiers(Fussy())(trace=trace, task=Data()))
@@ -148,7 +150,7 @@ def test_verifiers_without_a_value_is_an_error_not_a_number(monkeypatch):
 
 
 def test_verifiers_messages_reach_the_judge(monkeypatch):
-    stand_in(monkeypatch, "verifiers.v1", reward=lambda weight: marked(weight))
+    stand_in(monkeypatch, "verifiers.v1", reward=marked, TaskData=TaskData)
     scorer = Fussy()
     asyncio.run(as_verifiers(scorer)(trace=traced("hi"), task=Data(answer="7", topic="sums")))
     (task,) = scorer.tasks
@@ -159,43 +161,8 @@ def test_verifiers_messages_reach_the_judge(monkeypatch):
     assert task.for_judge().fields == {"topic": "sums"}
 
 
-def test_a_legacy_rubric_gets_the_reward_and_its_flag():
-    reward, valid = legacy_functions(Fussy())
-    names = set(inspect.signature(reward).parameters)
-    assert {"prompt", "completion", "answer", "state"} <= names
-    assert (reward.__name__, valid.__name__) == ("fussy", "fussy_valid")
-
-    async def both(text):
-        state = {}
-        chat = [{"role": "user", "content": "p"}]
-        said = [{"role": "assistant", "content": text}]
-        waiting = asyncio.create_task(valid(state=state))  # a rubric may call them in any order
-        await asyncio.sleep(0)
-        value = await reward(prompt=chat, completion=said, answer="", state=state, info={})
-        return value, await waiting
-
-    assert asyncio.run(both("abc")) == (3.0, 1.0)
-    assert asyncio.run(both("timeout")) == (0.0, 0.0)
-
-
-def test_without_v1_there_is_a_legacy_rubric(monkeypatch):
-    made = {}
-
-    def rubric(funcs, weights):
-        made.update(funcs=funcs, weights=weights)
-        return made
-
-    legacy = ModuleType("verifiers")
-    legacy.Rubric = rubric
-    monkeypatch.setitem(sys.modules, "verifiers", legacy)
-    monkeypatch.delitem(sys.modules, "verifiers.v1", raising=False)
-    assert as_verifiers(correct(), weight=2.0) is made
-    assert made["weights"] == [2.0, 0.0]
-    assert [function.__name__ for function in made["funcs"]] == ["correct", "correct_valid"]
-
-
 @pytest.mark.peers
-@pytest.mark.skipif(not is_here("verifiers"), reason="needs verifiers, which no extra installs")
+@needs_verifiers
 def test_the_real_verifiers_scores_a_trace():
     import verifiers.v1 as vf
 
@@ -224,117 +191,17 @@ def test_the_real_verifiers_scores_a_trace():
     assert bad.rewards["fussy"] is None
 
 
-# verifiers: environments
+# verifiers: tasks and environments
+
+GAME = """
+from burnish.engines import as_verifiers_env
+from burnish.records import Message, Task
+from burnish.rewards import Numeric, NumericConfig
+from burnish.rollouts import Observation, Tool
 
 
-class Rubric:
-    def __init__(self, funcs=(), weights=()):
-        self.funcs, self.weights = list(funcs), list(weights)
-
-    async def score_rollout(self, prompt, completion, answer, state, **_):
-        values = {f.__name__: await f(state=state, answer=answer) for f in self.funcs}
-        reward = sum(w * v for w, v in zip(self.weights, values.values(), strict=True))
-        return SimpleNamespace(reward=reward, metrics=values)
-
-
-class MultiTurnEnv:
-    """The parts of verifiers 0.1 that the adapters use, with its order of calls."""
-
-    def __init__(self, dataset=None, rubric=None, max_turns=-1, oai_tools=None):
-        self.dataset, self.rubric, self.max_turns = dataset, rubric, max_turns
-        self.oai_tools = oai_tools
-
-    async def setup_state(self, state, **kwargs):
-        return state
-
-    async def is_completed(self, messages, state, **kwargs):
-        return 0 < self.max_turns <= state["turn"]
-
-    async def play(self, replies):
-        row = dict(self.dataset[0])
-        state = {**row, "completion": [], "responses": [], "turn": 0}
-        state = await self.setup_state(state)
-        for reply in replies:
-            state["completion"].append(reply)
-            state["turn"] += 1
-            messages = state["prompt"] + state["completion"]
-            if await self.is_completed(messages, state):
-                break
-            told, state = await self.env_response(messages, state)
-            state["completion"] += told
-        return state, await self.rubric.score_rollout(**state, state=state)
-
-
-async def found(state, answer):
-    return float(
-        any(answer in m["content"] for m in state["completion"] if m["role"] == "assistant")
-    )
-
-
-class Hints(MultiTurnEnv):
-    async def env_response(self, messages, state, **kwargs):
-        state["hints"] = state.get("hints", 0) + 1
-        return [{"role": "user", "content": f"hint {state['hints']}"}], state
-
-    async def is_completed(self, messages, state, **kwargs):
-        return await super().is_completed(messages, state) or await found(state, state["answer"])
-
-
-def theirs_played(make, replies, **fields):
-    lm = ScriptedLM(replies)
-    task = Task("t1", (Message("user", "q"),), {"answer": "7", **fields})
-    rolled = asyncio.run(
-        roll_out([(0, task)], lm, Sampling(max_tokens=50), env_rollout(make), seed=1)
-    )
-    return rolled[0][0]
-
-
-def test_an_environment_of_verifiers_is_played_in_our_rollouts():
-    rubric = Rubric([found], [2.0])
-    played = theirs_played(lambda: VerifiersEnv(Hints(rubric=rubric, max_turns=4)), ["5", "6", "7"])
-    assert [m.content for m in played.messages] == ["5", "hint 1", "6", "hint 2", "7"]
-    assert played.info["rewards"] == {"found": 1.0, "reward": 2.0}
-    given_up = theirs_played(
-        lambda: VerifiersEnv(Hints(rubric=rubric, max_turns=2)), ["5", "6", "7"]
-    )
-    assert given_up.info["rewards"] == {"found": 0.0, "reward": 0.0}
-
-
-def test_a_limit_of_ours_leaves_their_rubric_its_word():
-    env = lambda: VerifiersEnv(Hints(rubric=Rubric([found], [1.0])))  # noqa: E731
-    played = theirs_played(env, ["5", "6", "7"], limits={"turns": 2})
-    assert (played.info["ended_by"], played.info["rewards"]["reward"]) == ("turns", 0.0)
-
-
-class Lookup(MultiTurnEnv):
-    """Executes its tools itself, as verifiers' ToolEnv does; newer versions return messages."""
-
-    async def env_response(self, messages, state):
-        (call,) = messages[-1]["tool_calls"]
-        import json
-
-        word = json.loads(call["function"]["arguments"])["word"]
-        return [{"role": "tool", "content": word.upper(), "tool_call_id": call["id"]}]
-
-    async def is_completed(self, state):
-        return bool(state["completion"]) and not state["completion"][-1].get("tool_calls")
-
-
-class Newer(Rubric):
-    async def score_rollout(self, state):
-        state["reward"], state["metrics"] = 0.5, {"turns": state["turn"]}
-
-
-def test_tools_of_verifiers_are_offered_and_executed_there():
-    schema = {
-        "type": "function",
-        "function": {"name": "shout", "description": "", "parameters": {}},
-    }
-    make = lambda: VerifiersEnv(Lookup(rubric=Newer(), oai_tools=[schema]))  # noqa: E731
-    call = '<tool_call>{"name": "shout", "arguments": {"word": "abc"}}</tool_call>'
-    played = theirs_played(make, [call, "done"])
-    assert [m.content for m in played.messages] == [call, "ABC", "done"]
-    assert played.info["rewards"] == {"turns": 2.0, "reward": 0.5}
+def double(number: int) -> int:
+    return 2 * number
 
 
 class Doubling:
@@ -351,27 +218,90 @@ class Doubling:
         return Observation((Message("user", "no"),), rewards={"won": -0.25})
 
 
-def double(number: int) -> int:
-    return 2 * number
+TASKS = [Task("t1", (Message("user", "2 * 4?"),), {"answer": "8"})]
+Games, Playing = as_verifiers_env(Doubling, TASKS, Numeric(NumericConfig(name="correct")))
+__all__ = ["Games", "Playing"]
+"""
 
 
-def test_an_environment_of_ours_is_a_multi_turn_env_of_verifiers(monkeypatch):
-    stand_in(monkeypatch, "verifiers", MultiTurnEnv=MultiTurnEnv, Rubric=Rubric)
-    task = Task("t1", (Message("user", "2 * 4?"),), {"answer": "8"})
-    env = as_verifiers_env(Doubling, [task], max_turns=9)
-    assert env.oai_tools[0]["function"]["name"] == "double"
-    function = {"name": "double", "arguments": '{"number": 4}'}
-    call = {"id": "c1", "type": "function", "function": function}
-    replies = [
-        {"role": "assistant", "content": "3"},
-        {"role": "assistant", "content": "", "tool_calls": [call]},
-        {"role": "assistant", "content": "8"},
-        {"role": "assistant", "content": "never said"},
-    ]
-    state, scored = asyncio.run(env.play(replies))
-    said = [m["content"] for m in state["completion"]]
-    assert said == ["3", "no", "", "8", "8"]
-    assert scored.reward == 0.75
+class Spoken(BaseHTTPRequestHandler):
+    """A chat model that says what it was told to, as a stream where one is asked for."""
+
+    replies: ClassVar[list[str]] = []
+    asked: ClassVar[list[list[dict]]] = []
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.asked.append(body["messages"])
+        said = {"role": "assistant", "content": self.replies.pop(0)}
+        head = {"id": "x", "created": 1, "model": "m", "usage": {
+            "prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}}  # fmt: skip
+        choice = {"index": 0, "finish_reason": "stop"}
+        if body.get("stream"):
+            head["object"] = "chat.completion.chunk"
+            chunk = json.dumps({**head, "choices": [{**choice, "delta": said}]})
+            data, kind = f"data: {chunk}\n\ndata: [DONE]\n\n", "text/event-stream"
+        else:
+            head["object"] = "chat.completion"
+            data = json.dumps({**head, "choices": [{**choice, "message": said}]})
+            kind = "application/json"
+        self.send_response(200)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(data.encode())))
+        self.end_headers()
+        self.wfile.write(data.encode())
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.mark.peers
+@needs_verifiers
+def test_the_real_verifiers_plays_an_environment_of_ours(tmp_path, monkeypatch):
+    """Its own chat program asks a model over HTTP; tools and rewards are ours."""
+    import verifiers.v1 as vf
+
+    (tmp_path / "my_game.py").write_text(GAME)
+    uv = tmp_path / "uv"  # the chat program's interpreter is this one: nothing is downloaded
+    uv.write_text(f'#!/bin/sh\n[ "$1" = python ] && echo {sys.executable}\nexit 0\n')
+    uv.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    call = '<tool_call>{"name": "double", "arguments": {"number": 4}}</tool_call>'
+    Spoken.replies[:], Spoken.asked[:] = ["3", call, "8"], []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Spoken)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    env = vf.load_environment(vf.resolve_env_config({"taskset": {"id": "my_game"}}))
+    address = f"http://127.0.0.1:{server.server_address[1]}/v1"
+    context = vf.ModelContext(model="m", client=vf.EvalClientConfig(base_url=address))
+
+    async def play():
+        async with env.serving():
+            (task,) = env.taskset
+            return await env.run_episode(task, context)
+
+    episode = asyncio.run(asyncio.wait_for(play(), 120))
+    server.shutdown()
+    assert episode.ok, episode.errors
+    (trace,) = episode.traces
+    assert {name: one.score for name, one in trace.rewards.items()} == {"won": 0.75, "correct": 1.0}
+    told = [message["content"] for message in Spoken.asked[-1]]
+    assert "double" in told[0]
+    assert told[1:] == ["2 * 4?", "3", "no", call, "<tool_response>\n8\n</tool_response>"]
+
+
+@pytest.mark.peers
+@needs_verifiers
+def test_tasks_of_ours_are_a_taskset():
+    import verifiers.v1 as vf
+
+    asked = (Message("system", "be brief"), Message("user", "3 + 4?"))
+    kind = as_verifiers_tasks([Task("t1", asked, {"answer": "7", "level": 2})], Fussy())
+    (task,) = kind(vf.TasksetConfig(id="mine"))
+    assert (task.data.id, task.data.system_prompt, task.data.level) == ("t1", "be brief", 2)
+    assert [(m.role, m.content) for m in task.data.prompt] == [("user", "3 + 4?")]
+    with pytest.raises(UserError, match="'image', a name of verifiers' own"):
+        as_verifiers_tasks([Task("t1", asked, {"image": "x"})])
 
 
 # inspect_ai
@@ -407,8 +337,17 @@ def test_inspect_scores_and_leaves_unscored_what_has_no_value(monkeypatch):
         as_inspect(LongerWins())
 
 
+def saying(*texts):
+    from inspect_ai.model import ModelOutput, ModelUsage, get_model
+
+    outputs = [ModelOutput.from_content("mockllm/model", text) for text in texts]
+    for output in outputs:
+        output.usage = ModelUsage(input_tokens=1, output_tokens=1, total_tokens=2)
+    return get_model("mockllm/model", custom_outputs=outputs)
+
+
 @pytest.mark.peers
-@pytest.mark.skipif(not is_here("inspect_ai"), reason="needs inspect_ai, which no extra installs")
+@needs_inspect
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_the_real_inspect_evaluates(tmp_path, monkeypatch, backend):
     if backend == "trio" and not is_here("trio"):
@@ -416,19 +355,31 @@ def test_the_real_inspect_evaluates(tmp_path, monkeypatch, backend):
     monkeypatch.setenv("INSPECT_ASYNC_BACKEND", backend)
     from inspect_ai import Task, eval
     from inspect_ai.dataset import Sample
-    from inspect_ai.model import ModelOutput, ModelUsage, get_model
     from inspect_ai.solver import generate
 
-    texts = ["it is 7", "8", "refused"]
-    outputs = [ModelOutput.from_content("mockllm/model", text) for text in texts]
-    for output in outputs:
-        output.usage = ModelUsage(input_tokens=1, output_tokens=1, total_tokens=2)
     samples = [Sample(input="3 + 4?", target="7", id=n) for n in range(3)]
     task = Task(dataset=samples, solver=generate(), scorer=as_inspect(Fussy()))
-    model = get_model("mockllm/model", custom_outputs=outputs)
+    model = saying("it is 7", "8", "refused")
     (log,) = eval(task, model=model, log_dir=str(tmp_path), display="none", max_connections=1)
     assert log.status == "success", log.error
     metrics = log.results.scores[0].metrics
     assert metrics["mean"].value == 4.0  # 7 and 1; the refusal is left out
     told = {sample.id: sample.scores["fussy"] for sample in log.samples}
     assert sorted(one.metadata["status"] for one in told.values()) == ["ok", "ok", "refused"]
+
+
+@pytest.mark.peers
+@needs_inspect
+def test_tasks_of_ours_are_an_inspect_task(tmp_path):
+    from inspect_ai import eval
+
+    asked = (Message("system", "be brief"), Message("user", "3 + 4?"))
+    fields = {"answer": "7", "grams": [1, 2]}
+    scorer = Fussy()
+    task = as_inspect_task([Task("t1", asked, fields, ("answer", "grams"))], scorer)
+    model = saying("it is 7")
+    (log,) = eval(task, model=model, log_dir=str(tmp_path), display="none")
+    assert log.status == "success", log.error
+    assert log.results.scores[0].metrics["mean"].value == 7.0
+    # The scorer has the task itself: fields that are no text, and what a judge must not see.
+    assert scorer.tasks == [Task("t1", asked, fields, ("answer", "grams"))]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from msgspec import Struct
 from burnish.engines.background import call, call_async
 from burnish.errors import StoreError, UserError
 from burnish.lm.lines import read_lines
-from burnish.records import Finish, Message, Response, Reward, Status, Task
+from burnish.records import Finish, Message, Response, Reward, Task
 from burnish.rewards.combine import Anchor
 from burnish.rewards.scorer import Scope, Scorer, bind_check, score_groups
 from burnish.seeds import digest
@@ -106,10 +106,7 @@ class Bridge:
         )
         flat = [reward for group in rewards for reward in group]
         keep = self.trace.write if self.trace else trace_key
-        return [
-            Scored(reward, keep(item.task, item.response, reward))
-            for item, reward in zip(items, flat, strict=True)
-        ]
+        return [Scored(r, keep(*item, r)) for item, r in zip(items, flat, strict=True)]
 
     def score_now(self, items: Sequence[Item]) -> list[Scored]:
         """`score` for code that cannot await; works inside a running event loop too."""
@@ -126,8 +123,7 @@ class Bridge:
         numbers = {"valid": float(reward.value is not None)}
         for name in self.parts:
             value = values.get(name)
-            numbers[name] = 0.0 if value is None else value
-            numbers[f"{name}_valid"] = float(value is not None)
+            numbers |= {name: value or 0.0, f"{name}_valid": float(value is not None)}
         return numbers
 
 
@@ -141,11 +137,9 @@ def pointwise(scorer: Scorer, anchor: Response | str | None = None) -> Scorer:
         )
     if scorer.scope in (Scope.POINT, Scope.STEP):
         return scorer
-    cure = (
-        "Give the adapter anchor='FIELD', the task field that holds the response to compare with."
-        if scorer.scope is Scope.PAIR
-        else "Score the gathered group yourself, or use a reward of scope point."
-    )
+    cure = "Score the gathered group yourself, or use a reward of scope point."
+    if scorer.scope is Scope.PAIR:
+        cure = "Give the adapter anchor='FIELD', the task field that holds the response to compare with."
     raise UserError(
         f"reward '{scorer.name}' compares responses (scope {scorer.scope.value}), and trainers "
         f"split the responses to one prompt over processes. {cure}"
@@ -184,26 +178,6 @@ def engine(name: str) -> Any:
         raise UserError(
             f"this adapter needs the package '{package}', which is not installed: pip install {package}"
         ) from error
-
-
-def status_shares(rewards: Sequence[Reward]) -> dict[str, float]:
-    """`status/timeout` and so on: the share of each status that occurs, other than ok."""
-    found = [reward.status for reward in rewards if reward.status is not Status.OK]
-    return {
-        f"status/{status.value}": found.count(status) / len(rewards)
-        for status in dict.fromkeys(found)
-    }
-
-
-def means(rows: Iterable[Mapping[str, float]], parts: Sequence[str]) -> dict[str, float]:
-    """The mean of each part over the samples that have it; parts that none has are left out."""
-    kept = list(rows)
-    found: dict[str, float] = {}
-    for name in parts:
-        values = [row[name] for row in kept if row[f"{name}_valid"]]
-        if values:
-            found[name] = sum(values) / len(values)
-    return found
 
 
 def _of(message: Any, key: str) -> Any:

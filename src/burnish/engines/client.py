@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from burnish.engines.background import call
-from burnish.engines.messages import About, Problem, ScoreReply, request_body
+from burnish.engines.messages import About, Problem, ScoreReply
 from burnish.errors import RewardError, UserError
 from burnish.lm.connections import Connections, checked_url, key_of, read_body
 from burnish.lm.failures import (
@@ -24,7 +24,6 @@ from burnish.lm.failures import (
 from burnish.lm.jobs import Answer, Job, Limits
 from burnish.lm.request_pool import RequestPool
 from burnish.records import Response, Reward, Task
-from burnish.rewards.scorer import Scope
 from burnish.seeds import digest
 
 if TYPE_CHECKING:
@@ -57,28 +56,15 @@ class RemoteScorer:
             # A separate pool: this runs on the background loop, `score` on the caller's.
             pool = RequestPool(Limits(attempt_s=10.0, deadline_s=30.0, retries=3, concurrency=1))
             try:
-                return _decoded(await self._fetch(pool, "GET", "/about", None), About, self._url)
+                return await self._fetch(pool, "GET", "/about", About)
             finally:
                 await self.aclose()
 
         self.about: About = call(ask)
-
-    @property
-    def name(self) -> str:
-        return self.about.name
-
-    @property
-    def scope(self) -> Scope:
-        return self.about.scope
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset(self.about.needs)
-
-    @property
-    def fingerprint(self) -> str:
-        """The served scorer's own, so that cached scores survive a restart of the server."""
-        return digest("remote", self.about.fingerprint or self._url)
+        self.name, self.scope = self.about.name, self.about.scope
+        self.needs = frozenset(self.about.needs)
+        # The served scorer's own, so that cached scores survive a restart of the server.
+        self.fingerprint = digest("remote", self.about.fingerprint or self._url)
 
     def __repr__(self) -> str:
         return f"RemoteScorer({self._url!r})"
@@ -92,9 +78,14 @@ class RemoteScorer:
 
     async def ask(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
         """The server's rewards; raises where it could not be reached."""
-        body = request_body(task, list(responses))
-        data = await self._fetch(self.pool, "POST", "/score", body)
-        reply = _decoded(data, ScoreReply, self._url)
+        own = [msgspec.structs.replace(response, role="policy") for response in responses]
+        try:
+            body = msgspec.json.encode({"task": task, "responses": own})
+        except (TypeError, ValueError) as error:
+            raise UserError(
+                f"task {task.id} cannot be sent: {error}; expected fields and texts that JSON can hold."
+            ) from None
+        reply = await self._fetch(self.pool, "POST", "/score", ScoreReply, body)
         if reply.fingerprint != self.about.fingerprint:
             raise RewardError(
                 f"the server {self._url} now serves another reward than at first; start the run again"
@@ -112,7 +103,9 @@ class RemoteScorer:
         """Close this event loop's connections."""
         await self._connections.aclose()
 
-    async def _fetch(self, pool: RequestPool, method: str, path: str, body: bytes | None) -> bytes:
+    async def _fetch(
+        self, pool: RequestPool, method: str, path: str, kind: type[T], body: bytes | None = None
+    ) -> T:
         import httpx
 
         where = f"{self._url}{path}"
@@ -132,7 +125,7 @@ class RemoteScorer:
             _decoded(data, dict[str, msgspec.Raw], where, ForeignReply)
             return Answer(data)
 
-        return await pool.call(Job(f"{where} #{next(self._calls)}"), request)
+        return _decoded(await pool.call(Job(f"{where} #{next(self._calls)}"), request), kind, where)
 
 
 def _refusal(reply: httpx.Response, data: bytes, where: str) -> Exception:
@@ -142,10 +135,8 @@ def _refusal(reply: httpx.Response, data: bytes, where: str) -> Exception:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         problem = Problem(data[:200].decode("utf-8", "replace"), "server")
     what = f"{where}: HTTP {code}: {problem.error}"
-    if code == 401:
-        return UserError(f"{what} Set the variable that token_env names.")
-    if code == 422:
-        return UserError(what)
+    if code in (401, 422):
+        return UserError(f"{what} Set the variable that token_env names." if code == 401 else what)
     if problem.kind == "reward":
         return RewardError(what)
     return failure_of_code(code, what, retry_after_s(reply.headers.get("retry-after")))

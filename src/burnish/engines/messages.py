@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -61,13 +61,27 @@ class ScoreBody(Struct, frozen=True, forbid_unknown_fields=True):
             raise UserError("task is nested too deeply; expected less.") from None
         if not self.responses:
             raise UserError("responses is empty; expected at least one.")
-        return task, [_response(task, place, r) for place, r in enumerate(self.responses)]
+        bodies = [ResponseBody(one) if isinstance(one, str) else one for one in self.responses]
+        return task, [
+            Response(one.id or f"{task.id}/{place}", one.text, one.finish, one.tokens, one.info)
+            for place, one in enumerate(bodies)
+        ]
 
 
 class BatchBody(Struct, frozen=True, forbid_unknown_fields=True):
     """The body of `/score_batch` and `/jobs`; each item is read on its own, when its turn comes."""
 
     items: tuple[Raw, ...]
+
+
+class JobBody(Struct):
+    """A job, and its results once it is done."""
+
+    id: str
+    total: int
+    done: int = 0
+    state: Literal["running", "done"] = "running"
+    results: list[JsonObject] | None = None
 
 
 class About(Struct, frozen=True):
@@ -102,31 +116,4 @@ def read(data: bytes | Raw, kind: type[T], what: str) -> T:
 
 def reward_body(reward: Reward) -> JsonObject:
     """A reward with every key written out, defaults included."""
-    return {
-        "name": reward.name,
-        "value": reward.value,
-        "status": reward.status.value,
-        "reason": reward.reason,
-        "weight": reward.weight,
-        "parts": [reward_body(part) for part in reward.parts],
-        "verdicts": reward.verdicts,
-        "evidence": reward.evidence,
-    }
-
-
-def request_body(task: Task, responses: list[Response]) -> bytes:
-    """The body of `/score` for a task and its responses."""
-    bodies = [msgspec.structs.replace(response, role="policy") for response in responses]
-    try:
-        return msgspec.json.encode({"task": task, "responses": bodies})
-    except (TypeError, ValueError) as error:
-        raise UserError(
-            f"task {task.id} cannot be sent: {error}; expected fields and texts that JSON can hold."
-        ) from None
-
-
-def _response(task: Task, place: int, body: ResponseBody | str) -> Response:
-    if isinstance(body, str):
-        return Response(f"{task.id}/{place}", body)
-    name = body.id or f"{task.id}/{place}"
-    return Response(name, body.text, body.finish, body.tokens, body.info)
+    return {**msgspec.structs.asdict(reward), "parts": [reward_body(part) for part in reward.parts]}

@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import anyio.to_thread
 import msgspec
@@ -30,7 +30,7 @@ from msgspec import Meta, Struct
 
 from burnish.boundary import Seed
 from burnish.engines.messages import read
-from burnish.engines.server import Guard, ServeSettings, answered, as_json, serve_app
+from burnish.engines.server import JsonService, ServeSettings, as_json, serve_app
 from burnish.errors import BurnishError, UserError
 from burnish.lm.base import Completion, JsonObject, Sampling
 from burnish.lm.folder import load_model
@@ -121,35 +121,41 @@ def shown(version: int | None) -> str:
     return str(version) if version is not None and version > UNNAMED else "default"
 
 
-class SamplerService:
-    """One method for each request."""
+class SamplerService(JsonService):
+    """A served model as an ASGI app."""
 
-    def __init__(self, served: ServedModel) -> None:
+    def __init__(self, served: ServedModel, token: str) -> None:
+        super().__init__(token)
         self.served = served
 
-    async def health(self, request: HttpRequest) -> HttpResponse:
-        return as_json({"status": "ok"})
+    async def answer(self, request: HttpRequest) -> HttpResponse:
+        """The reply of one route."""
+        match request.method, request.scope["path"]:
+            case "GET", "/v1/models":
+                model = {"id": self.served.name, "object": "model", "max_seed": MAX_SEED}
+                return as_json({"object": "list", "data": [model]})
+            case "POST", "/v1/completions":
+                return await self._complete(request)
+            case "POST", "/update_weights_from_disk":
+                return await self._update(request)
+            case "GET", "/weight_info":
+                return as_json(await anyio.to_thread.run_sync(self.served.info))
+        raise Refused(404, f"{request.method[:20]} {request.scope['path'][:60]}: no such route.")
 
-    async def models(self, request: HttpRequest) -> HttpResponse:
-        model = {"id": self.served.name, "object": "model", "max_seed": MAX_SEED}
-        return as_json({"object": "list", "data": [model]})
-
-    async def complete(self, request: HttpRequest) -> HttpResponse:
+    async def _complete(self, request: HttpRequest) -> HttpResponse:
         body = read(await json_body(request, MOST_BYTES), CompletionBody, "the body")
         sample = partial(self.served.sample, body.prompt, body.sampling())
         found = await while_connected(request, sample)
-        usage = {
-            "prompt_tokens": len(body.prompt),
-            "completion_tokens": sum(len(one.token_ids) for one in found),
-        }
+        written = sum(len(one.token_ids) for one in found)
         reply = {
             "model": self.served.name,
-            "usage": usage,
+            "usage": {"prompt_tokens": len(body.prompt), "completion_tokens": written},
             "choices": [_choice(i, one) for i, one in enumerate(found)],
+            "metadata": {"weight_version": shown(found[0].weight_version)},
         }
-        return as_json(reply | {"metadata": {"weight_version": shown(found[0].weight_version)}})
+        return as_json(reply)
 
-    async def update(self, request: HttpRequest) -> HttpResponse:
+    async def _update(self, request: HttpRequest) -> HttpResponse:
         body = read(await json_body(request, MOST_BYTES), UpdateBody, "the body")
         if Path(body.model_path) != self.served.folder:
             raise Refused(422, f"model_path is {body.model_path}; expected {self.served.folder}.")
@@ -158,9 +164,6 @@ class SamplerService:
         except BurnishError as error:
             return as_json({"success": False, "message": str(error)}, 400)
         return as_json({"success": True, "message": ""})
-
-    async def info(self, request: HttpRequest) -> HttpResponse:
-        return as_json(await anyio.to_thread.run_sync(self.served.info))
 
 
 def _choice(index: int, one: Completion) -> JsonObject:
@@ -182,24 +185,9 @@ def _choice(index: int, one: Completion) -> JsonObject:
 def sampler_app(served: ServedModel, token: str = "") -> Starlette:
     """The server as an ASGI app; with a token, every request but `/health` must carry it."""
     from starlette.applications import Starlette
-    from starlette.middleware import Middleware
-    from starlette.routing import Route
+    from starlette.routing import Mount
 
-    service = SamplerService(served)
-
-    def route(path: str, handler: Any, method: str, secret: str = token) -> Route:
-        return Route(path, answered(handler, secret), methods=[method])
-
-    return Starlette(
-        middleware=[Middleware(Guard, is_open=not token)],
-        routes=[
-            route("/health", service.health, "GET", ""),
-            route("/v1/models", service.models, "GET"),
-            route("/v1/completions", service.complete, "POST"),
-            route("/update_weights_from_disk", service.update, "POST"),
-            route("/weight_info", service.info, "GET"),
-        ],
-    )
+    return Starlette(routes=[Mount("/", SamplerService(served, token))])
 
 
 def serve_model(

@@ -3,20 +3,9 @@
     serve(scorer, host="127.0.0.1", port=8321)          # until Ctrl-C or SIGTERM
     app = create_app(scorer, ServeSettings(), token="...")      # an ASGI app, for your own server
 
-| request           | body                    | reply                                            |
-|-------------------|-------------------------|--------------------------------------------------|
-| GET /health       |                         | `{"status": "ok"}`, without a token              |
-| GET /about        |                         | name, scope, needs and fingerprint of the scorer |
-| POST /score       | `{task, responses}`     | `{fingerprint, rewards}`                         |
-| POST /score_batch | `{items: [...]}`        | `{fingerprint, results}`, in order               |
-| POST /jobs        | `{items: [...]}`        | 202 and `{id, state, done, total, results}`      |
-| GET /jobs/ID      |                         | the same; `results` once it is done              |
-| DELETE /jobs/ID   |                         | 204; a running job is stopped                    |
-
-A request that is not whole in time is closed with 408. Without a token, one that another site's page
-sent or that calls this machine by another name is refused (403).
-
-Errors are `{"error": "one line", "kind": "user" | "reward" | "busy" | "server"}`.
+`docs/serving.md` lists requests and replies. A request that is not whole in time is closed with 408.
+Without a token, one that another site's page sent or that calls this machine by another name is
+refused (403). Errors are `{"error": "one line", "kind": "user" | "reward" | "busy" | "server"}`.
 """
 
 from __future__ import annotations
@@ -25,22 +14,21 @@ import logging
 import math
 import secrets
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import anyio
 import msgspec
 from anyio.abc import TaskGroup
-from msgspec import Meta, Raw, Struct
+from msgspec import Meta, Raw
 
 from burnish.boundary import PositiveInt, Seconds, Settings, public
-from burnish.engines.messages import About, BatchBody, ScoreBody, read, reward_body
+from burnish.engines.messages import About, BatchBody, JobBody, ScoreBody, read, reward_body
 from burnish.errors import BoundaryError, BurnishError, RewardError, UserError
 from burnish.lm.base import JsonObject
-from burnish.records import Response, Reward, Task
 from burnish.rewards.scorer import Scorer, checked, fingerprint, gather
 from burnish.web.asgi import (
     Refused,
@@ -57,8 +45,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response as HttpResponse
-    from starlette.types import ASGIApp, Receive, Scope, Send
-
+    from starlette.types import Receive, Scope, Send
 
 logger = logging.getLogger(__name__)
 
@@ -91,115 +78,122 @@ KEEP_S = 3600.0
 """How long a finished job's results wait to be fetched."""
 STOP_S = 30.0
 """How long running requests may go on after the server was told to stop."""
+PORT = 8321
+PATHS = ("/health", "/about", "/score", "/score_batch", "/jobs")
+HEADERS = {
+    400: {"connection": "close"},
+    401: {"www-authenticate": "Bearer"},
+    503: {"retry-after": "1"},
+}
+"""Beside an error, by its code."""
+FAILED = "the server failed; its log says why."
+Work = Callable[[], Awaitable[list[JsonObject]]]
+T = TypeVar("T")
 
 
 class Busy(BoundaryError):
     """More work is waiting than the server takes on."""
 
 
-class JobState(StrEnum):
-    RUNNING = "running"
-    DONE = "done"
-    CANCELLED = "cancelled"
+class Job:
+    """What `GET /jobs/ID` says, until when it is kept, and how it is stopped."""
+
+    def __init__(self, total: int) -> None:
+        self.body = JobBody(secrets.token_urlsafe(16), total)
+        self.ended, self.scope = math.inf, anyio.CancelScope()
 
 
-class JobBody(Struct):
-    """What `GET /jobs/{id}` says."""
+class JsonService(ABC):
+    """An ASGI app without a lifespan: who may ask, and every error as one line with a code."""
 
-    id: str
-    total: int
-    done: int = 0
-    state: JobState = JobState.RUNNING
-    results: list[JsonObject] | None = None
+    def __init__(self, token: str) -> None:
+        self.token = token
+
+    @abstractmethod
+    async def answer(self, request: Request) -> HttpResponse:
+        """The reply to a request that may ask."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        from starlette.requests import ClientDisconnect, Request
+
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        try:
+            reply = await self._reply(Request(scope, receive))
+        except BurnishError as error:
+            code, kind = _problem_of(error)
+            reply = _problem(code, str(error), kind)
+        except ClientDisconnect:
+            reply = _problem(400, "the client hung up.", "user")
+        except Exception:  # boundary: a bug ends one request; the log has the traceback
+            logger.exception("%s %s failed", scope["method"], scope["path"])
+            reply = _problem(500, FAILED, "server")
+        await reply(scope, receive, send)
+
+    async def _reply(self, request: Request) -> HttpResponse:
+        if bad := malformed(request.scope):
+            raise Refused(400, bad)
+        if not self.token and (elsewhere := foreign(request.scope)):
+            raise Refused(403, elsewhere)
+        if (request.method, request.scope["path"]) == ("GET", "/health"):
+            return as_json({"status": "ok"})
+        if self.token and not is_same(bearer(request), self.token):
+            raise Refused(401, "the token is missing or wrong; send Authorization: Bearer.")
+        return await self.answer(request)
 
 
-class Work:
-    """One job: its items' results, and how far it is."""
-
-    def __init__(self, name: str, total: int) -> None:
-        self.body = JobBody(name, total)
-        self.ended = math.inf
-        self.scope = anyio.CancelScope()
-
-
-class RewardService:
+class RewardService(JsonService):
     """A scorer with slots."""
 
-    def __init__(self, scorer: Scorer, settings: ServeSettings) -> None:
+    def __init__(self, scorer: Scorer, settings: ServeSettings, token: str) -> None:
+        super().__init__(token)
         self.scorer, self.settings = scorer, settings
         own = getattr(scorer, "fingerprint", None)
         self.fingerprint = fingerprint(scorer) if isinstance(own, str) else ""
         self._slots = anyio.Semaphore(settings.concurrency)
         self._waiting = 0
-        self._jobs: dict[str, Work] = {}
+        self._jobs: dict[str, Job] = {}
         self.group: TaskGroup | None = None
         """Where jobs run; set while the server is up."""
 
-    # --- one method for each request
+    async def answer(self, request: Request) -> HttpResponse:
+        """The reply of one route."""
+        method, path = request.method, request.scope["path"]
+        match method, *path.split("/")[1:]:
+            case "GET", "about":
+                return as_json(self._about())
+            case "POST", "score":
+                body = await self._read(request, ScoreBody)
+                return await self._answer(request, "rewards", lambda: self._score_one(body))
+            case "POST", "score_batch":
+                items = (await self._read(request, BatchBody)).items
+                return await self._answer(request, "results", lambda: self._score_all(items))
+            case "POST", "jobs":
+                return self._begin((await self._read(request, BatchBody)).items)
+            case "GET", "jobs", name:
+                return as_json(self._job(name).body)
+            case "DELETE", "jobs", name:
+                self._job(name).scope.cancel()
+                del self._jobs[name]
+                return as_json(None, 204)
+        code = 405 if path in PATHS else 404
+        raise Refused(code, f"{method[:20]} {path[:60]}: expected {', '.join(PATHS)}, /jobs/ID.")
 
-    async def health(self, request: Request) -> HttpResponse:
-        return as_json({"status": "ok"})
+    async def _answer(self, request: Request, name: str, work: Work) -> HttpResponse:
+        found = await while_connected(request, work)
+        return as_json({"fingerprint": self.fingerprint, name: found})
 
-    async def about(self, request: Request) -> HttpResponse:
+    async def _read(self, request: Request, kind: type[T]) -> T:
+        return read(await json_body(request, MOST_BYTES, "send smaller batches."), kind, "the body")
+
+    def _about(self) -> About:
         from burnish import __version__
 
-        scorer = self.scorer
-        needs = tuple(sorted(scorer.needs))
-        return as_json(About(scorer.name, scorer.scope, needs, self.fingerprint, __version__))
+        scorer, needs = self.scorer, tuple(sorted(self.scorer.needs))
+        return About(scorer.name, scorer.scope, needs, self.fingerprint, __version__)
 
-    async def score_one(self, request: Request) -> HttpResponse:
-        task, responses = read(await self._body(request), ScoreBody, "the body").parts()
-
-        async def score() -> list[Reward]:
-            self._admit(1)
-            try:
-                return await self._score(task, responses)
-            finally:
-                self._waiting -= 1
-
-        bodies = [reward_body(reward) for reward in await while_connected(request, score)]
-        return as_json({"fingerprint": self.fingerprint, "rewards": bodies})
-
-    async def score_batch(self, request: Request) -> HttpResponse:
-        items = read(await self._body(request), BatchBody, "the body").items
-
-        async def score() -> list[JsonObject]:
-            self._admit(len(items))
-            return await self._score_all(items, None)
-
-        results = await while_connected(request, score)
-        return as_json({"fingerprint": self.fingerprint, "results": results})
-
-    async def begin_job(self, request: Request) -> HttpResponse:
-        items = read(await self._body(request), BatchBody, "the body").items
-        self._forget()
-        if self.group is None or len(self._jobs) >= MOST_JOBS:
-            raise Busy(f"{len(self._jobs)} jobs are kept already; delete some (DELETE /jobs/ID).")
-        self._admit(len(items))
-        work = Work(secrets.token_urlsafe(16), len(items))
-        self._jobs[work.body.id] = work
-        self.group.start_soon(self._run, work, items)
-        return as_json(work.body, 202)
-
-    async def show_job(self, request: Request) -> HttpResponse:
-        self._forget()
-        work = self._jobs.get(request.path_params["name"])
-        return as_json(work.body) if work else _no_job()
-
-    async def drop_job(self, request: Request) -> HttpResponse:
-        from starlette.responses import Response as HttpResponse
-
-        self._forget()
-        work = self._jobs.pop(request.path_params["name"], None)
-        if work is None:
-            return _no_job()
-        work.scope.cancel()
-        return HttpResponse(status_code=204)
-
-    # --- how they are answered
-
-    async def _body(self, request: Request) -> bytes:
-        return await json_body(request, MOST_BYTES, "send smaller batches.")
+    # --- scoring
 
     def _admit(self, items: int) -> None:
         if items > MOST_ITEMS:
@@ -208,16 +202,27 @@ class RewardService:
             raise Busy(f"{self._waiting} tasks are waiting already; come back later.")
         self._waiting += items
 
-    async def _score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
+    async def _score(self, body: ScoreBody) -> list[JsonObject]:
+        task, responses = body.parts()
         if (count := len(responses)) > MOST_RESPONSES:
             raise UserError(
                 f"task {task.id}: {count} responses; expected at most {MOST_RESPONSES}."
             )
         async with self._slots:
             deadline_s = self.settings.deadline_s
-            return await checked(self.scorer, task, responses, deadline_s=deadline_s)
+            rewards = await checked(self.scorer, task, responses, deadline_s=deadline_s)
+        return [reward_body(reward) for reward in rewards]
 
-    async def _score_all(self, items: Sequence[Raw], work: Work | None) -> list[JsonObject]:
+    async def _score_one(self, body: ScoreBody) -> list[JsonObject]:
+        self._admit(1)
+        try:
+            return await self._score(body)
+        finally:
+            self._waiting -= 1
+
+    async def _score_all(self, items: Sequence[Raw], job: Job | None = None) -> list[JsonObject]:
+        if job is None:
+            self._admit(len(items))
         left = len(items)
 
         async def one(item: Raw) -> JsonObject:
@@ -227,8 +232,8 @@ class RewardService:
             finally:
                 left -= 1
                 self._waiting -= 1
-                if work is not None:
-                    work.body.done += 1
+                if job is not None:
+                    job.body.done += 1
 
         try:
             calls = [partial(one, item) for item in items]
@@ -238,43 +243,62 @@ class RewardService:
 
     async def _result(self, item: Raw) -> JsonObject:
         try:
-            rewards = await self._score(*read(item, ScoreBody, "the item").parts())
+            return {"rewards": await self._score(read(item, ScoreBody, "the item"))}
         except BurnishError as error:
             return {"error": str(error), "kind": _problem_of(error)[1]}
         except Exception:  # boundary: a bug costs the item it met; the log has the traceback
             logger.exception("scoring an item failed")
-            return {"error": "the server failed; its log says why.", "kind": "server"}
-        return {"rewards": [reward_body(reward) for reward in rewards]}
+            return {"error": FAILED, "kind": "server"}
 
-    async def _run(self, work: Work, items: Sequence[Raw]) -> None:
-        with work.scope:
-            work.body.results = await self._score_all(items, work)
-        is_done = work.body.results is not None
-        work.body.state = JobState.DONE if is_done else JobState.CANCELLED
-        work.ended = time.monotonic()
+    # --- jobs
+
+    def _begin(self, items: Sequence[Raw]) -> HttpResponse:
+        self._forget()
+        if self.group is None or len(self._jobs) >= MOST_JOBS:
+            raise Busy(f"{len(self._jobs)} jobs are kept already; delete some (DELETE /jobs/ID).")
+        self._admit(len(items))  # here, so that the client is told
+        job = Job(len(items))
+        self._jobs[job.body.id] = job
+        self.group.start_soon(self._run, job, items)
+        return as_json(job.body, 202)
+
+    async def _run(self, job: Job, items: Sequence[Raw]) -> None:
+        with job.scope:
+            job.body.results = await self._score_all(items, job)
+            job.body.state = "done"
+        job.ended = time.monotonic()
+
+    def _job(self, name: str) -> Job:
+        self._forget()
+        if name not in self._jobs:
+            raise Refused(404, "no such job: never begun, deleted, or its time is over.")
+        return self._jobs[name]
 
     def _forget(self) -> None:
         oldest = time.monotonic() - KEEP_S
-        for name in [name for name, work in self._jobs.items() if work.ended < oldest]:
-            del self._jobs[name]
+        self._jobs = {name: job for name, job in self._jobs.items() if job.ended >= oldest}
 
 
 def _problem_of(error: BurnishError) -> tuple[int, str]:
     """The HTTP code, and who has to act: user, reward (the scorer broke its contract), busy, server."""
-    match error:
-        case Refused():
-            return error.code, "user"
-        case UserError():
-            return 422, "user"
-        case Busy():
-            return 503, "busy"
-        case RewardError():
-            return 500, "reward"
-    return 500, "server"
+    if isinstance(error, UserError):
+        return (error.code if isinstance(error, Refused) else 422), "user"
+    if isinstance(error, Busy):
+        return 503, "busy"
+    return 500, "reward" if isinstance(error, RewardError) else "server"
 
 
-PORT = 8321
-Handler = Callable[["Request"], Awaitable["HttpResponse"]]
+def _problem(code: int, message: str, kind: str) -> HttpResponse:
+    reply = as_json({"error": " ".join(message.split()), "kind": kind}, code)
+    reply.headers.update(HEADERS.get(code, {}))
+    return reply
+
+
+def as_json(value: Any, code: int = 200) -> HttpResponse:
+    from starlette.responses import Response as HttpResponse
+
+    data = b"" if value is None else msgspec.json.encode(value)
+    return HttpResponse(data, code, media_type="application/json")
 
 
 def create_app(
@@ -286,10 +310,9 @@ def create_app(
     page. An app of yours that is reached by another name needs a token.
     """
     from starlette.applications import Starlette
-    from starlette.middleware import Middleware
-    from starlette.routing import Route
+    from starlette.routing import Mount
 
-    service = RewardService(scorer, settings or ServeSettings())
+    service = RewardService(scorer, settings or ServeSettings(), token)
 
     @asynccontextmanager
     async def lifespan(app: Any) -> AsyncIterator[None]:
@@ -299,91 +322,7 @@ def create_app(
             service.group = None
             group.cancel_scope.cancel()
 
-    def route(path: str, handler: Handler, method: str, secret: str = token) -> Route:
-        return Route(path, answered(handler, secret), methods=[method])
-
-    app = Starlette(
-        lifespan=lifespan,
-        middleware=[Middleware(Guard, is_open=not token)],
-        routes=[
-            route("/health", service.health, "GET", ""),
-            route("/about", service.about, "GET"),
-            route("/score", service.score_one, "POST"),
-            route("/score_batch", service.score_batch, "POST"),
-            route("/jobs", service.begin_job, "POST"),
-            route("/jobs/{name}", service.show_job, "GET"),
-            route("/jobs/{name}", service.drop_job, "DELETE"),
-        ],
-        exception_handlers={404: _no_such_path, 405: _no_such_path},
-    )
-    app.router.redirect_slashes = False
-    return app
-
-
-class Guard:
-    def __init__(self, app: ASGIApp, is_open: bool) -> None:
-        self.app, self.is_open = app, is_open
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})
-            return
-        app = self.app
-        if scope["type"] == "http":
-            bad, elsewhere = malformed(scope), foreign(scope) if self.is_open else ""
-            if bad or elsewhere:
-                app = _problem(400 if bad else 403, bad or elsewhere, "user")
-        await app(scope, receive, send)
-
-
-def answered(handler: Handler, token: str) -> Handler:
-    """The handler behind the token, its errors as one line with a code."""
-    from starlette.requests import ClientDisconnect
-
-    async def answer(request: Request) -> HttpResponse:
-        try:
-            if token and not is_same(bearer(request), token):
-                raise Refused(401, "the token is missing or wrong; send Authorization: Bearer.")
-            return await handler(request)
-        except BurnishError as error:
-            code, kind = _problem_of(error)
-            return _problem(code, str(error), kind)
-        except ClientDisconnect:
-            return _problem(400, "the client hung up.", "user")
-        except Exception:  # boundary: a bug ends one request; the log has the traceback
-            logger.exception("%s %s failed", request.method, request.url.path)
-            return _problem(500, "the server failed; its log says why.", "server")
-
-    return answer
-
-
-async def _no_such_path(request: Request, error: Exception) -> HttpResponse:
-    code = getattr(error, "status_code", 404)
-    paths = "/health, /about, /score, /score_batch, /jobs, /jobs/ID"
-    where = f"{request.method[:20]} {request.scope['path'][:60]}"
-    return _problem(code, f"{where}: expected {paths}.", "user")
-
-
-def _no_job() -> HttpResponse:
-    return _problem(404, "no such job: never begun, deleted, or its time is over.", "user")
-
-
-def _problem(code: int, message: str, kind: str) -> HttpResponse:
-    reply = as_json({"error": " ".join(message.split()), "kind": kind}, code)
-    if kind == "busy":
-        reply.headers["retry-after"] = "1"
-    if code == 400:
-        reply.headers["connection"] = "close"
-    if code == 401:
-        reply.headers["www-authenticate"] = "Bearer"
-    return reply
-
-
-def as_json(value: Any, code: int = 200) -> HttpResponse:
-    from starlette.responses import Response as HttpResponse
-
-    data = msgspec.json.encode(value)
-    return HttpResponse(data, code, media_type="application/json")
+    return Starlette(lifespan=lifespan, routes=[Mount("/", service)])
 
 
 @public

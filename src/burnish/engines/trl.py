@@ -6,15 +6,17 @@ are logged as metrics, statuses and the keys of the traces as columns of the com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from burnish.engines.background import call
-from burnish.engines.bridge import Bridge, as_messages, means, status_shares
+from burnish.engines.bridge import Bridge, Scored, as_messages
 from burnish.errors import UserError
 from burnish.lm.base import JsonObject, Sampling
 from burnish.records import Finish, Message, Status, Task, Trajectory
@@ -22,9 +24,9 @@ from burnish.rewards.scorer import Scorer
 from burnish.rollouts import Rollout, roll_out
 from burnish.seeds import derive, digest
 
-_NOT_COLUMNS = frozenset({"trainer_state", "log_extra", "log_metric", "environments"})
 PLAYED = "burnish_rollout"
 """Column in which `as_trl_rollout` tells `as_trl` what was played."""
+_NOT_COLUMNS = frozenset({"trainer_state", "log_extra", "log_metric", "environments"}) | {PLAYED}
 
 
 def as_trl(scorer: Scorer, **options: Any) -> Callable[..., list[float | None]]:
@@ -40,40 +42,38 @@ def as_trl(scorer: Scorer, **options: Any) -> Callable[..., list[float | None]]:
         completion_ids: Sequence[Sequence[int]] | None = None,
         **given: Any,
     ) -> list[float | None]:
-        columns = {k: v for k, v in given.items() if k not in _NOT_COLUMNS and k != PLAYED}
+        columns = {k: v for k, v in given.items() if k not in _NOT_COLUMNS}
         ids = completion_ids or [()] * len(prompts)
-        items = [
-            bridge.item(p, c, {k: v[i] for k, v in columns.items()}, tokens=len(ids[i]))
-            for i, (p, c) in enumerate(zip(prompts, completions, strict=True))
-        ]
-        if PLAYED in given:
-            played = zip(items, given[PLAYED], strict=True)
-            items = [
-                item._replace(response=msgspec.structs.replace(item.response, **own))
-                for item, own in played
-            ]
+        items = []
+        for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+            fields = {key: values[i] for key, values in columns.items()}
+            item = bridge.item(prompt, completion, fields, tokens=len(ids[i]))
+            played = given[PLAYED][i] if PLAYED in given else {}
+            items.append(item._replace(response=replace(item.response, **played)))
         scored = bridge.score_now(items)
-        _log(bridge, scored, given)
+        if scored:
+            _log(bridge, scored, given)
         return [one.reward.value for one in scored]
 
     reward.__name__ = bridge.name
     return reward
 
 
-def _log(bridge: Bridge, scored: Sequence[Any], given: Mapping[str, Any]) -> None:
-    rewards = [one.reward for one in scored]
-    rows = [bridge.numbers(reward) for reward in rewards]
-    if rows and (log_metric := given.get("log_metric")):
-        log_metric(f"{bridge.name}/valid", sum(row["valid"] for row in rows) / len(rows))
-        shares, parts = status_shares(rewards), means(rows, bridge.parts)
-        for name, value in (parts | shares).items():
-            log_metric(f"{bridge.name}/{name}", value)
-    if rows and (log_extra := given.get("log_extra")):
-        log_extra(f"{bridge.name}/status", [reward.status.value for reward in rewards])
-        log_extra(f"{bridge.name}/trace", [one.key for one in scored])
-        for name in bridge.parts:
-            values = [row[name] if row[f"{name}_valid"] else None for row in rows]
-            log_extra(f"{bridge.name}/{name}", values)
+def _log(bridge: Bridge, scored: Sequence[Scored], given: JsonObject) -> None:
+    """Shares and means as metrics; statuses, traces and parts as columns. A part has its own mean."""
+    rows = [bridge.numbers(one.reward) for one in scored]
+    statuses = [one.reward.status.value for one in scored]
+    metrics = {"valid": sum(row["valid"] for row in rows) / len(rows)}
+    columns: JsonObject = {"status": statuses, "trace": [one.key for one in scored]}
+    for name in bridge.parts:
+        values = [row[name] if row[f"{name}_valid"] else None for row in rows]
+        columns[name], known = values, [value for value in values if value is not None]
+        metrics |= {name: sum(known) / len(known)} if known else {}
+    for status in {*statuses} - {Status.OK.value}:
+        metrics[f"status/{status}"] = statuses.count(status) / len(rows)
+    for word, table in (("log_metric", metrics), ("log_extra", columns)):
+        for name, value in table.items() if given.get(word) else ():
+            given[word](f"{bridge.name}/{name}", value)
 
 
 def as_trl_rollout(rollout: Rollout, *, tasks: Iterable[Task] = ()) -> Callable[..., JsonObject]:
@@ -83,13 +83,10 @@ def as_trl_rollout(rollout: Rollout, *, tasks: Iterable[Task] = ()) -> Callable[
     by their messages; other prompts are tasks without fields.
     """
     known = {_key(task.messages): task for task in tasks}
-    calls = count()
-    models: dict[int, Any] = {}
+    calls, lm_of = count(), lru_cache(maxsize=1)(_trainer_lm)
 
     def rollout_func(prompts: Sequence[Any], trainer: Any) -> JsonObject:
-        if id(trainer) not in models:
-            models[id(trainer)] = _trainer_lm(trainer)
-        lm = models[id(trainer)]
+        lm = lm_of(trainer)
         sampling = Sampling(
             temperature=trainer.temperature,
             top_k=trainer.top_k or 0,
@@ -97,10 +94,9 @@ def as_trl_rollout(rollout: Rollout, *, tasks: Iterable[Task] = ()) -> Callable[
             min_p=trainer.min_p or 0.0,
             max_tokens=trainer.max_completion_length,
         )
-        asked = [as_messages(prompt) for prompt in prompts]
         slots = [
-            (place, known.get(_key(messages), Task(f"prompt-{place}", messages)))
-            for place, messages in enumerate(asked)
+            (place, known.get(_key(asked), Task(f"prompt-{place}", asked)))
+            for place, asked in enumerate(map(as_messages, prompts))
         ]
         own = derive(0, trainer.state.global_step, next(calls), trainer.accelerator.process_index)
         was_training = trainer.model.training
@@ -115,7 +111,9 @@ def as_trl_rollout(rollout: Rollout, *, tasks: Iterable[Task] = ()) -> Callable[
                 f"a rollout for TRL gave {len(played)} trajectories for {len(slots)} prompts; expected "
                 f"one role (got {', '.join(sorted({one.role for one in played}))})"
             )
-        return _columns(played, lm.tokenizer)
+        end = list(lm.tokenizer.eos_ids[:1] or (lm.tokenizer.pad_id,))
+        rows = [_row(trajectory, end) for trajectory in played]
+        return {name: [row[name] for row in rows] for name in rows[0]}
 
     return rollout_func
 
@@ -124,25 +122,17 @@ def _key(messages: Sequence[Message]) -> str:
     return digest(msgspec.json.encode(tuple(messages)))
 
 
-def _columns(played: Sequence[Trajectory], tokenizer: Any) -> JsonObject:
-    end = list(tokenizer.eos_ids[:1] or (tokenizer.pad_id,))
-    columns: JsonObject = {
-        "prompt_ids": [], "completion_ids": [], "logprobs": [], "env_mask": [], PLAYED: []
-    }  # fmt: skip
-    for trajectory in played:
-        is_whole = trajectory.status is Status.OK and trajectory.trained_tokens > 0
-        size = trajectory.prompt_length
-        ids, mask = list(trajectory.token_ids), list(trajectory.loss_mask)
-        logprobs = iter(trajectory.logprobs)
-        columns["prompt_ids"].append((ids[:size] if is_whole else ids[:1]) or end)
-        columns["completion_ids"].append(ids[size:] if is_whole else end)
-        columns["env_mask"].append(mask[size:] if is_whole else [0])
-        values = [next(logprobs) if is_own else 0.0 for is_own in mask[size:]]
-        columns["logprobs"].append(values if is_whole else [0.0])
-        finish = trajectory.finish if is_whole else Finish.ERROR
-        own = {"text": trajectory.text, "finish": finish, "info": trajectory.info}
-        columns[PLAYED].append(own)
-    return columns
+def _row(played: Trajectory, end: list[int]) -> JsonObject:
+    """What TRL reads of a rollout; of one that failed, an end that nothing is learnt from."""
+    size, ids, mask = played.prompt_length, list(played.token_ids), list(played.loss_mask)
+    own = {"text": played.text, "finish": played.finish, "info": played.info}
+    if played.status is not Status.OK or not played.trained_tokens:
+        row = {"prompt_ids": ids[:1] or end, "completion_ids": end, "logprobs": [0.0]}
+        return {**row, "env_mask": [0], PLAYED: {**own, "finish": Finish.ERROR}}
+    logprobs = iter(played.logprobs)
+    values = [next(logprobs) if is_own else 0.0 for is_own in mask[size:]]
+    row = {"prompt_ids": ids[:size] or end, "completion_ids": ids[size:], "logprobs": values}
+    return {**row, "env_mask": mask[size:], PLAYED: own}
 
 
 def _trainer_lm(trainer: Any) -> Any:
@@ -154,8 +144,7 @@ def _trainer_lm(trainer: Any) -> Any:
     from burnish.lm.tokenizer import Tokenizer
     from burnish.lm.transformers_model import TransformersDecoder
 
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    theirs = trainer.processing_class
+    model, theirs = trainer.accelerator.unwrap_model(trainer.model), trainer.processing_class
     tokenizer = Tokenizer(
         theirs.backend_tokenizer,
         special_tokens={k: v for k, v in theirs.special_tokens_map.items() if isinstance(v, str)},
