@@ -423,7 +423,6 @@ Path(f"rank-{world.rank}-of-{world.size}").write_text(str(code))
 
 
 def test_two_processes_end_where_one_does(tmp_path):
-    pytest.importorskip("accelerate", reason="several processes need accelerate")
     settings = {
         **REFILL,
         "steps": 3,

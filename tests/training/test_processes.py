@@ -7,8 +7,6 @@ from burnish.config import render
 from burnish.store import RunStore
 from burnish.training.devices import World
 
-pytest.importorskip("accelerate", reason="several processes need accelerate")
-
 COUNTED = """
 import os
 from pathlib import Path

@@ -171,7 +171,6 @@ def test_whatever_ends_a_process_is_named(tmp_path, way):
 
 @pytest.mark.parametrize("way", ["raise", "exit", "kill", "memory"])
 def test_the_process_that_died_first_is_named_first(tmp_path, way):
-    pytest.importorskip("accelerate", reason="several processes need accelerate")
     codes, said = play(tmp_path, way, "1", processes=2)
     assert all(codes)
     end = end_of(tmp_path / "run")

@@ -80,7 +80,6 @@ def resolved(folder: Path, *tables: Mapping[str, Any]) -> Resolved[Config]:
 
 def one_and_two(folder: Path, table: Mapping[str, Any]) -> list[Event]:
     """The same run by one process and by two, in `one` and `two`; the events of the one."""
-    pytest.importorskip("accelerate", reason="several processes need accelerate")
     asked = resolved(folder, table, {"run": {"name": "two", "folder": "."}})
     (folder / "config.toml").write_text(render(asked))
     done = launch(folder)

@@ -54,7 +54,7 @@ class Extra(NamedTuple):
 
 EXTRAS = {
     "torch": Extra(
-        ("torch", "transformers", "accelerate", "safetensors", "tokenizers", "jinja2", "numpy"),
+        ("torch", "transformers", "safetensors", "tokenizers", "jinja2", "numpy"),
         "training and models in this process",
     ),
     "embedded": Extra(

@@ -103,6 +103,9 @@ class Model(Section, frozen=True):
     """Train low-rank adapters instead of all weights; none: all weights."""
     new: NewModel = NewModel()
     """Sizes of the model where `path` is `new`."""
+    shard: Literal["none", "full"] = "none"
+    """How several processes hold the model: `none`: each the whole; `full`: each a slice of every
+    weight, gradient and moment, and the whole in 16 bit only while it samples or evaluates."""
 
 
 class SamplerSection(Section, frozen=True, tag_field="kind"):
@@ -226,6 +229,8 @@ class Guards(Section, frozen=True):
     """Refuse to start where a step would need more than so many times the free memory; 0: never."""
     quiet_s: NonNegative = 30.0
     """Say what the run waits for after so many seconds in which nothing moved; 0: never."""
+    process_s: Seconds = 900.0
+    """Of several processes, end the run where one has waited so many seconds for the others."""
 
 
 class Experts(Section, frozen=True):
@@ -361,6 +366,7 @@ FREE = (
     "checkpoint.",
     "guards.",
     "cluster.",
+    "model.shard",
     "trackers",
     "tracked_samples",
     *(

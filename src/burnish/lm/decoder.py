@@ -125,7 +125,7 @@ class Decoder(nn.Module):
 
     def weights_to_save(self) -> dict[str, Tensor]:
         """The state dict of a Hugging Face folder; a tied head is left out."""
-        return dict(self.state_dict())
+        return plain_state(self)
 
     @property
     def max_positions(self) -> int:
@@ -427,6 +427,14 @@ def init_weights(decoder: Decoder, seed: int, *, std: float = 0.02) -> None:
             nn.init.normal_(parameter, std=std, generator=generator)
         else:
             nn.init.constant_(parameter, 0.0 if name.endswith("bias") else 1.0)
+
+
+def plain_state(module: nn.Module) -> dict[str, Tensor]:
+    """The state dict as the tensors are now: its hooks would cut gathered weights up again."""
+    found: dict[str, Tensor] = {}
+    for name, part in module.named_modules(remove_duplicate=False):
+        part._save_to_state_dict(found, f"{name}." if name else "", keep_vars=False)
+    return found
 
 
 def plain_head(model: object) -> Tensor | None:

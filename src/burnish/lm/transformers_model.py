@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from burnish.errors import ModelError, UserError, first_line
 from burnish.lm.base import TokenIds, TooLong, media_of
+from burnish.lm.decoder import plain_state
 from burnish.lm.hardware import is_device_full
 from burnish.lm.model_input import ModelInput, Segments
 from burnish.lm.pretrained import load_pretrained
@@ -230,7 +231,7 @@ class TransformersDecoder(nn.Module):
         seen: set[tuple[int, torch.Size]] = set()
         weights: dict[str, Tensor] = {}
         tied = set(getattr(self.model, "all_tied_weights_keys", None) or ())
-        for name, tensor in self.model.state_dict().items():
+        for name, tensor in plain_state(self.model).items():
             place = (tensor.data_ptr(), tensor.shape)
             if name not in tied and place not in seen:
                 weights[name] = tensor

@@ -228,10 +228,11 @@ class Setup(Parts):
 
     def _send(self) -> None:
         assert self.remote is not None
-        ids = self.remote.canary
-        self._canary = self.local.score_batch([(ids[:1], ids[1:])])[0].logprobs
-        if self.world.is_main:
-            self.loop.run(self.send_again)
+        with self.trainable.whole():
+            ids = self.remote.canary
+            self._canary = self.local.score_batch([(ids[:1], ids[1:])])[0].logprobs
+            if self.world.is_main:
+                self.loop.run(self.send_again)
         self._is_sent = True
         self.remote.follow(self.weight_version, self.world.first(self.remote.served))
 
@@ -299,6 +300,10 @@ class Algorithm(ABC, Generic[BatchT, MicroT]):
     trains_text: ClassVar[bool] = True
     """False where its model is no language model: `open_model` then opens it, and tasks, prompts and a
     tokenizer play no part."""
+
+    shares_model: ClassVar[bool] = False
+    """Whether several processes may hold its model together: it trains the run's language model alone,
+    with a loss of rows, and looks at no gradient."""
 
     trains_score_head: ClassVar[bool] = False
     """Whether it may start from a reward model, which has no language-model head."""

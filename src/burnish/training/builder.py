@@ -78,6 +78,7 @@ from burnish.training.validate import (
     check_names,
     check_same,
     check_secrets,
+    check_sharding,
     check_together,
     file_digests,
 )
@@ -172,7 +173,7 @@ def _prepare(config: Config, root: Path) -> tuple[Parts, list[Training]]:
     trains = (*(stage.train for stage in config.stages), config.train)
     named = [(one.image, one.aux_images) for one in trains if isinstance(one, LatentsTrain)]
     pictures = tuple(dict.fromkeys(name for names in named for name in names))
-    world, changed = World.join(), list[str]()
+    world, changed = World.join(config.guards.process_s), list[str]()
     with restored(changed.append, choices=False), judges_built() as judges:
         data = Data(config.task, config.run.seed, root, pictures=pictures)
         tasks = data.tasks
@@ -184,6 +185,7 @@ def _prepare(config: Config, root: Path) -> tuple[Parts, list[Training]]:
             check_reads_media(judges, media)
         config = rooted(config, root)
         trainings = [_choose(stage, config, data) for stage in (*config.stages, None)]
+        check_sharding(config, [training.chosen.kind for training in trainings])
     for judge in judges:
         judge.reach.remedy = NO_JUDGE
     for what in changed:
@@ -355,8 +357,9 @@ def _assemble(
     def next_stage() -> Stage:
         number = next(opened)
         model = trainable
-        if config.model.lora is not None:
-            # Adapters are merged into the weights that the stage left; new ones are trained.
+        if config.model.lora is not None or trainable.shards is not None:
+            # Adapters are merged into the weights that the stage left; new ones are trained. What
+            # several processes hold together cannot be copied, as a reference is.
             start = _start_weights(store.folder, config, number)
             model = _load(config, parts.world, start, trainings[number])
         return _open_stage(parts, store, trainings[number], model, threads)
@@ -419,6 +422,9 @@ def _open_stage(
     if not kind.trains_diffusion:
         check_causal(loaded, "model.path")
     algorithm = kind(setup, training.chosen.settings)
+    shape = None if isinstance(loaded, OtherModel) else _shape(loaded)
+    if config.model.shard == "full" and parts.world.size > 1:
+        setup.batches.shards = trainable.cut(parts.world)
     named = [*trainable.module.named_parameters(), *algorithm.parameters()]
     optimiser = MasterAdamW(named, training.optimiser)
     setup.copy_gradients = optimiser.copy_sums
@@ -435,32 +441,30 @@ def _open_stage(
         algorithm=algorithm,
         optimiser=optimiser,
         state=state,
-        forecast=_forecast(setup, algorithm, optimiser, place),
+        forecast=_forecast(setup, algorithm, optimiser, shape, place),
     )
 
 
 def _forecast(
-    setup: Setup, algorithm: AnyAlgorithm, optimiser: MasterAdamW, place: int | None
+    setup: Setup,
+    algorithm: AnyAlgorithm,
+    optimiser: MasterAdamW,
+    shape: Shape | None,
+    place: int | None,
 ) -> Forecast:
     """What a step of this training needs; an update that does not fit says what would free most.
 
     `place` is that of a stage, whose settings have longer names.
     """
-    config, batches, loaded = setup.config, setup.batches, setup.trainable.loaded
+    config, batches = setup.config, setup.batches
     work, free = algorithm.workload(), available_bytes(setup.trainable.device)
     trained = sum(p.numel() for p in optimiser.parameters)
-    if isinstance(loaded, OtherModel):
-        found = other_forecast(loaded, trained, work, free)
+    if shape is None:
+        assert isinstance(setup.trainable.loaded, OtherModel)
+        found = other_forecast(setup.trainable.loaded, trained, work, free)
     else:
-        module = loaded.module
-        shape = Shape(
-            parameters=loaded.parameters,
-            trained=trained,
-            vocabulary=module.head_weight.shape[0],
-            sizes=model_sizes(loaded),
-            has_plain_head=plain_head(module) is not None,
-            packs=getattr(module, "packs", True),
-        )
+        processes = 1 if batches.shards is None else setup.world.size
+        shape = dataclasses.replace(shape, trained=trained, processes=processes)
         if place is not None:
             long = [key.replace("train.", f"stages.{place}.train.", 1) for key in work.keys]
             work = work._replace(keys=Keys(*long))
@@ -468,6 +472,19 @@ def _forecast(
         found = forecast(config, work, shape, batches.tokens, free)
     check_memory(found, config.guards.memory_times)
     return found
+
+
+def _shape(loaded: LoadedModel) -> Shape:
+    """As the model computes; its slices have another precision."""
+    module = loaded.module
+    return Shape(
+        parameters=loaded.parameters,
+        trained=0,
+        vocabulary=module.head_weight.shape[0],
+        sizes=model_sizes(loaded),
+        has_plain_head=plain_head(module) is not None,
+        packs=getattr(module, "packs", True),
+    )
 
 
 def precision(config: Config, device: str) -> str:

@@ -2,7 +2,8 @@
 
     checkpoints/step-000010/                                (of stages: stages/NAME/step-000010/)
         config.json  model.safetensors  tokenizer.json ...      any tool can load these
-        trainer/optimiser.safetensors                           master weights and moments
+        trainer/optimiser.safetensors                           master weights and moments, or,
+        trainer/optimiser-00001-of-00004.safetensors ...        of several processes, a slice each
         trainer/algorithm.safetensors                           what the algorithm remembers
         trainer/state.json                                      step, versions, the algorithm's values
         trainer/checksums.json                                  of every file above, and the rows of run.db
@@ -22,15 +23,16 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import msgspec
+import torch
 from msgspec import Meta, Struct
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -41,7 +43,7 @@ from burnish.lm.folder import DTYPES, choose_device, load_model
 from burnish.rewards.config import build_all
 from burnish.seeds import Seeds
 from burnish.store import RunStore
-from burnish.store.durable import remove_drafts, remove_folder, whole_folder
+from burnish.store.durable import remove_drafts, remove_folder, store_errors, whole_folder
 from burnish.texts import shown_path
 from burnish.training.algorithm import AlgorithmState, AnyAlgorithm, Setup
 from burnish.training.algorithms import find_algorithm
@@ -53,6 +55,7 @@ from burnish.training.trainable import Trainable, start_model
 from burnish.training.update import MicroBatcher, Updater
 
 OPTIMISER = "trainer/optimiser.safetensors"
+PART = "trainer/optimiser-{:05d}-of-{:05d}.safetensors"
 ALGORITHM = "trainer/algorithm.safetensors"
 STATE = "trainer/state.json"
 CHECKSUMS = "trainer/checksums.json"
@@ -99,6 +102,21 @@ class Damaged(StoreError):
         self.what = what
 
 
+def save_part(world: World, optimiser: MasterAdamW, draft: Path | None = None) -> None:
+    """This process's slice into the first one's draft; without a draft there nothing is written."""
+    place = world.first(str(draft or ""))
+    if place:
+        tensors = optimiser.state()
+        if not world.is_main:  # what every process holds whole is written once
+            cut = {n for n, one in zip(optimiser.names, optimiser.slices, strict=True) if one}
+            tensors = {key: t for key, t in tensors.items() if _weight_of(key) in cut}
+            tensors = {key: t for key, t in tensors.items() if t.dim()}
+        file = Path(place) / PART.format(world.rank + 1, world.size)
+        with store_errors(f"write {file.name}", file):
+            save_file({name: t.contiguous() for name, t in tensors.items()}, file)
+    world.wait()
+
+
 def save(
     folder: Path,
     state: TrainState,
@@ -107,8 +125,12 @@ def save(
     write_model: Callable[[Path], None],
     keep: int,
     store: RunStore,
+    world: World,
 ) -> Path:
-    """Write `step-N`, then remove all but the newest `keep`; refuses weights that are not finite."""
+    """Write `step-N`, then remove all but the newest `keep`; refuses weights that are not finite.
+
+    Where processes hold slices, all others call `save_part` meanwhile.
+    """
     place = folder / f"step-{state.step:06d}"
     if os.path.lexists(place):
         # Written before a start that ended between this and the run's last word.
@@ -118,6 +140,8 @@ def save(
             raise StoreError(
                 f"cannot write {place}: something is in its place ({damage.what}); move it away."
             ) from damage
+        if any(optimiser.slices):
+            save_part(world, optimiser)
         return place
     tensors = {name: t.contiguous() for name, t in optimiser.state().items()}
     check_saved(tensors, max(state.step - 1, 0))
@@ -126,7 +150,10 @@ def save(
     with whole_folder(place, f"checkpoint {place.name}{stays}") as draft:
         (draft / "trainer").mkdir()
         write_model(draft)
-        save_file(tensors, draft / OPTIMISER)
+        if any(optimiser.slices):
+            save_part(world, optimiser, draft)
+        else:
+            save_file(tensors, draft / OPTIMISER)
         remembered = {name: t.contiguous() for name, t in algorithm.tensors.items()}
         save_file(remembered, draft / ALGORITHM)
         (draft / STATE).write_bytes(msgspec.json.format(msgspec.json.encode(state)))
@@ -162,7 +189,42 @@ def load_state(place: Path) -> TrainState:
 
 
 def load_optimiser(place: Path, optimiser: MasterAdamW) -> None:
-    optimiser.load(_tensors(place, OPTIMISER))
+    """From the file or the slices of any number of processes; each reads the rows that it holds."""
+    files = _optimiser_files(place)
+    if not files:
+        raise Damaged(place, f"{OPTIMISER} is not there")
+    cut = dict(zip(optimiser.names, optimiser.slices, strict=True))
+    with _reading(place, OPTIMISER), contextlib.ExitStack() as opened:
+        held = [opened.enter_context(safe_open(str(file), framework="pt")) for file in files]
+        parts = {key: [one for one in held if key in one.keys()] for key in held[0].keys()}  # noqa: SIM118
+        optimiser.load(
+            {key: _rows(key, found, cut.get(_weight_of(key))) for key, found in parts.items()}
+        )
+
+
+def _weight_of(key: str) -> str:
+    return key.partition("/")[2]
+
+
+def _rows(key: str, parts: Sequence[Any], cut: tuple[int, int] | None) -> Tensor:
+    """The wanted rows of a tensor that lies in parts, one after the other; all without `cut`."""
+    pieces = [part.get_slice(key) for part in parts]
+    if not pieces[0].get_shape():  # a count, the same in each
+        scalar: Tensor = parts[0].get_tensor(key)
+        return scalar
+    sizes = [piece.get_shape()[0] for piece in pieces]
+    first, rows = cut or (0, sum(sizes))
+    found, begin = list[Tensor](), 0
+    for piece, size in zip(pieces, sizes, strict=True):
+        low, high = max(first - begin, 0), min(first + rows - begin, size)
+        begin += size
+        if low < high:
+            found.append(piece[low:high])
+    return torch.cat(found) if found else pieces[0][:0]
+
+
+def _optimiser_files(place: Path) -> list[Path]:
+    return sorted((place / OPTIMISER).parent.glob("optimiser*.safetensors"))
 
 
 def load_algorithm(place: Path) -> AlgorithmState:
@@ -225,7 +287,8 @@ def _check_files(place: Path) -> Checksums:
             f"{LAYOUT}), whose runs can be looked at and not continued; start a new run with --again."
         )
     written = _decoded(place, CHECKSUMS, Checksums)
-    for name in (STATE, OPTIMISER, ALGORITHM, WEIGHTS):
+    own = [file.relative_to(place).as_posix() for file in _optimiser_files(place)]
+    for name in (STATE, *own, ALGORITHM, WEIGHTS):
         if name not in written.files and (place / name).exists():
             raise Damaged(place, f"{CHECKSUMS} has no checksum of {name}")
     for name, wanted in written.files.items():  # sizes first, which cost nothing

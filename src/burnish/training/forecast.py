@@ -272,6 +272,8 @@ class Shape:
     """Logits are one matrix product: not with an adapter on the head, nor for models from transformers."""
     packs: bool = True
     """Several responses may share one row."""
+    processes: int = 1
+    """That hold a slice of what is trained each, and the weights while they sample."""
 
 
 class Saving(NamedTuple):
@@ -440,11 +442,12 @@ def memory_by_part(config: Config, work: Workload, shape: Shape, budget: int) ->
     if shape.sizes.is_gpu:
         # Rows share their prompt's pages, and the engine keeps a reserve.
         cached = (rollouts * answer + work.prompts * prompt_tokens) * 5 // 4
+    trained, is_cut = shape.trained / shape.processes, shape.processes > 1
     parts = {
         "weights": shape.parameters * size,
-        "master weights": shape.trained * 4 if size < 4 else 0,
-        "gradients": shape.trained * gradient,
-        "optimiser": shape.trained * 8,
+        "master weights": int(trained * 4) if size < 4 or is_cut else 0,
+        "gradients": int(trained * (4 if is_cut else gradient)),
+        "optimiser": int(trained * 8),
         "activations": update_bytes(config, shape, rows, budget),
         "cache": work.is_sampled * 2 * cached * shape.sizes.layers * shape.sizes.kv_width * size,
     }

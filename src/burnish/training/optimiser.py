@@ -9,13 +9,16 @@ Master weights that begin exactly on a half-precision number would all have to w
 to the next before any weight of the model moves: some ten steps in which nothing is learned. So they
 begin anywhere within what rounds to the model's weights, and each step moves the share of its weights
 that is right on average.
+
+Of parameters that several processes hold together (`training/sharding.py`) everything here is this
+process's slice, which is float32 already; only norms are those of the whole.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -62,6 +65,21 @@ def spread(weights: Tensor, seed: int) -> Tensor:
     return masters
 
 
+def _own(tensor: Tensor) -> Tensor:
+    """What this process holds of it."""
+    # Asked by name: the class of sliced tensors takes half a second to import.
+    own: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return own
+
+
+def _slice(parameter: Any) -> tuple[int, int] | None:
+    if not hasattr(parameter, "to_local"):
+        return None
+    mesh, rows = parameter.device_mesh, parameter.shape[0]
+    each = -(-rows // mesh.size())
+    return min(mesh.get_local_rank() * each, rows), _own(parameter.detach()).shape[0]
+
+
 class MasterAdamW:
     """Owns the master weights, the two moments and the gradient sums of the trained parameters."""
 
@@ -71,9 +89,11 @@ class MasterAdamW:
         self.names = [name for name, _ in named]
         self.parameters = [p for _, p in named]
         self.masters = [
-            spread(p, seed) if p.dtype in HALF else p.detach()
+            spread(p, seed) if p.dtype in HALF else _own(p.detach())
             for seed, p in enumerate(self.parameters)
         ]
+        self.slices = [_slice(p) for p in self.parameters]
+        """First row and number of rows of what this process holds; None where it holds all."""
         self.first = [torch.zeros_like(m) for m in self.masters]
         self.second = [torch.zeros_like(m) for m in self.masters]
         self.counts = [torch.zeros((), dtype=torch.float32, device=m.device) for m in self.masters]
@@ -95,6 +115,7 @@ class MasterAdamW:
         """Float32 sums of the half-precision parameters; made at the first gradient, then kept."""
         self._is_empty = True
         device = self.masters[0].device if self.masters else None
+        self._are_cut = torch.tensor([cut is not None for cut in self.slices], device=device)
         self.weight_norm = torch.zeros((), dtype=torch.float64, device=device)
         """Norm of the master weights after the newest step, still on the device; 0 before it."""
 
@@ -107,7 +128,14 @@ class MasterAdamW:
             if p.grad is None and p.dtype not in HALF:
                 p.grad = torch.zeros_like(p)
         half = iter(self._half_sums)
-        return [next(half) if p.dtype in HALF else cast("Tensor", p.grad) for p in self.parameters]
+        return [
+            next(half) if p.dtype in HALF else _own(cast("Tensor", p.grad)) for p in self.parameters
+        ]
+
+    @property
+    def own_sums(self) -> list[Tensor]:
+        """Those of whole parameters, which are this process's alone until they are added up."""
+        return [total for total, cut in zip(self.sums, self.slices, strict=True) if cut is None]
 
     @torch.no_grad()
     def copy_sums(self) -> list[Tensor]:
@@ -117,7 +145,7 @@ class MasterAdamW:
         half = iter(self._half_sums)
         sums = [next(half) if p.dtype in HALF else p.grad for p in self.parameters]
         return [
-            torch.zeros_like(m) if total is None else total.clone()
+            torch.zeros_like(m) if total is None else _own(total).clone()
             for m, total in zip(self.masters, sums, strict=True)
         ]
 
@@ -143,9 +171,18 @@ class MasterAdamW:
         self._is_empty = True
 
     def gradient_norm(self) -> Tensor:
-        norms = torch._foreach_norm(self.sums)
-        total: Tensor = torch.linalg.vector_norm(torch.stack(norms).double())
-        return total
+        return self._norm(self.sums)
+
+    def _norm(self, tensors: list[Tensor]) -> Tensor:
+        """Of all weights or gradients together; the slices of the other processes count too."""
+        norms = torch.stack(torch._foreach_norm(tensors)).double()
+        if not any(self.slices):
+            total: Tensor = torch.linalg.vector_norm(norms)
+            return total
+        squares = norms.square()
+        of_slices = (squares * self._are_cut).sum()
+        torch.distributed.all_reduce(of_slices)
+        return (of_slices + (squares * ~self._are_cut).sum()).sqrt()
 
     @torch.no_grad()
     def step(self, rate: float, norm: Tensor) -> None:
@@ -172,8 +209,7 @@ class MasterAdamW:
                 maximize=False,
                 grad_scale=divisor,
             )
-        norms = torch._foreach_norm(self.masters)
-        self.weight_norm = torch.linalg.vector_norm(torch.stack(norms).double())
+        self.weight_norm = self._norm(self.masters)
         self.publish()
         self.clear()
 

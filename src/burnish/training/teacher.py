@@ -102,7 +102,8 @@ class Teacher:
 
     def follow(self) -> None:
         if self.average is not None:
-            self.average.follow(self.setup.trainable.module)
+            with self.setup.trainable.whole():
+                self.average.follow(self.setup.trainable.module)
 
     def tensors(self) -> dict[str, Tensor]:
         """What a checkpoint keeps: the average in full precision."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,11 +33,13 @@ from burnish.store.manifest import is_ours, newest_weights
 from burnish.training.forecast import Forecast, Workload
 from burnish.training.guards import check_saved
 from burnish.training.packing import CausalModel
+from burnish.training.sharding import Shards
 from burnish.training.sound_data import new_generator_folder, new_tokenizer_folder
 
 if TYPE_CHECKING:
     from burnish.config.schema import Config
     from burnish.lm.transformers_model import TransformersDecoder
+    from burnish.training.devices import World
 
     Module = Decoder | TransformersDecoder
 
@@ -106,6 +108,8 @@ class Trainable:
 
     def __post_init__(self) -> None:
         self._frozen: Module | None = None
+        self.shards: Shards | None = None
+        """Where several processes hold the model together."""
         if self.lora is None:
             self.module.requires_grad_(True)
         else:
@@ -126,6 +130,15 @@ class Trainable:
     @property
     def parameters(self) -> int:
         return self.loaded.parameters
+
+    def cut(self, world: World) -> Shards:
+        """Leave a slice of every weight in this process; copies of the model are made before."""
+        self.shards = Shards.cut(self.module, world)
+        return self.shards
+
+    def whole(self) -> AbstractContextManager[None]:
+        """Inside, this process holds every weight of the model; all processes enter together."""
+        return nullcontext() if self.shards is None else self.shards.whole()
 
     def freeze_reference(self) -> None:
         """Keep the weights of this moment for the KL term; adapters need no copy."""

@@ -52,6 +52,7 @@ from burnish.training.algorithm import (
     StepUndone,
 )
 from burnish.training.checkpoint import TrainState, save_crash
+from burnish.training.devices import PeerLost
 from burnish.training.events import (
     Evaluating,
     Event,
@@ -188,7 +189,8 @@ class Trainer(Parts):
             except BaseException as error:
                 watchdog.note(error)
                 died: list[Death] = []
-                if self.world.size > 1 and not isinstance(error, BurnishError | KeyboardInterrupt):
+                is_own = isinstance(error, BurnishError | KeyboardInterrupt)
+                if self.world.size > 1 and (not is_own or isinstance(error, PeerLost)):
                     died = died_before(record)
                 if not died:
                     self.note_end(error)
@@ -259,7 +261,10 @@ class Trainer(Parts):
         self.saved_step = self.state.step
         tellers: dict[str, Callable[[Activity], None]] = {}  # work in two parts has one clock
         for what, work in stage.algorithm.prepare():
-            with observed(tellers.setdefault(what, self._teller(Preparing))):
+            with (
+                observed(tellers.setdefault(what, self._teller(Preparing))),
+                self.trainable.whole(),
+            ):
                 done = self.guarded(work, what)
             yield done
         evaluates = self.config.evaluation.prompts > 0 and not stage.name
@@ -373,7 +378,8 @@ class Trainer(Parts):
         try:
             # Weights that an update broke are never written; the step can be taken again from the
             # newest checkpoint and what is stored.
-            if keeps and error.stage != "weight":
+            # Nor those of which this process holds a slice: the others may be at work.
+            if keeps and error.stage != "weight" and self.trainable.shards is None:
                 self._keep_crash(error, line)
             self.store.append_event("guard", line, {"stage": error.stage}, self.state.step)
             self._end("stopped", line, error)
@@ -398,7 +404,9 @@ class Trainer(Parts):
     def _step(self) -> tuple[StepDone, str]:
         stage, step = self.stage, self.state.step
         began = time.perf_counter()
-        batch = stage.algorithm.batch(step)
+        samples = stage.algorithm.samples_answers
+        with self.trainable.whole() if samples else contextlib.nullcontext():
+            batch = stage.algorithm.batch(step)
         ready = time.perf_counter()
         rate = learning_rate(stage.settings, step, stage.steps)
         result, layers = self._updated(step, batch, rate)
@@ -509,7 +517,7 @@ class Trainer(Parts):
         if stored is None:
             began = time.perf_counter()
             said = self._teller(lambda label, unit, *more: Evaluating(step, label, *more))
-            with observed(said):
+            with observed(said), self.trainable.whole():
                 scores = self.algorithm.evaluate(step)
             if scores is None:
                 self.pace.is_evaluated = False
@@ -558,18 +566,22 @@ class Trainer(Parts):
     def _write_checkpoint(self) -> Saved:
         stage, step = self.stage, self.state.step
         began = time.perf_counter()
-        if self.world.is_main:
-            self.store.flush()
-            moved()
-            checkpoint.save(
-                stage.checkpoints,
-                stage.state,
-                stage.optimiser,
-                stage.algorithm.state(),
-                self._write_model,
-                stage.checkpoint.keep,
-                self.store,
-            )
+        with self.trainable.whole():
+            if self.world.is_main:
+                self.store.flush()
+                moved()
+                checkpoint.save(
+                    stage.checkpoints,
+                    stage.state,
+                    stage.optimiser,
+                    stage.algorithm.state(),
+                    self._write_model,
+                    stage.checkpoint.keep,
+                    self.store,
+                    self.world,
+                )
+            elif self.trainable.shards is not None:
+                checkpoint.save_part(self.world, stage.optimiser)
         self.world.wait()
         self.pace.saves.append(time.perf_counter() - began)
         self.saved_step = step
@@ -585,10 +597,12 @@ class Trainer(Parts):
             self.store.flush()
             place.parent.mkdir(parents=True, exist_ok=True)
             remove_drafts(place.parent)
-            with whole_folder(place, f"the weights of stage {self.stage.name}") as draft:
-                self.guarded(functools.partial(self._write_model, draft), "saving the stage")
-            for old in place.parent.glob("step-*"):
-                remove_folder(old)
+        with self.trainable.whole():
+            if self.world.is_main:
+                with whole_folder(place, f"the weights of stage {self.stage.name}") as draft:
+                    self.guarded(functools.partial(self._write_model, draft), "saving the stage")
+                for old in place.parent.glob("step-*"):
+                    remove_folder(old)
         self.world.wait()
         self.pace.begin_stage()
         self.stage = self.next_stage()

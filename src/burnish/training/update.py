@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from burnish.activity import moved, waiting_for
+from burnish.activity import moved
 from burnish.errors import GuardTripped, UserError
 from burnish.lm.hardware import held_text, is_device_full
 from burnish.models.norm_report import LayerWatch
@@ -25,6 +26,7 @@ from burnish.training.forecast import LEAST_BUDGET, pass_tokens
 from burnish.training.guards import Watch, check_tensors
 from burnish.training.optimiser import MasterAdamW
 from burnish.training.packing import CausalModel, PackedBatch, make_rows, micro_batches, pack
+from burnish.training.sharding import Shards
 
 Result = TypeVar("Result")
 
@@ -41,6 +43,8 @@ class MicroBatcher:
     """Gives back what the sampler holds on the device; asked for before passes are made smaller."""
     advise: Callable[[int], str] = lambda tokens: ""
     """What would free memory with passes of so many tokens, for the message where nothing helps."""
+    shards: Shards | None = None
+    """Where the processes hold the model together."""
     _has_released: bool = field(default=False, init=False)
     """Since `begin`; the sampler takes its memory again when it next works."""
     _releases: int = field(default=0, init=False)
@@ -76,8 +80,40 @@ class MicroBatcher:
     ) -> Result:
         """Do the work; on a full device all of it again, with more memory or in smaller passes.
 
-        `clear` lets go of what the failed work had gathered.
+        `clear` lets go of what the failed work had gathered. All weights are at hand.
         """
+        with self.whole():
+            return self._repeated(work, clear)
+
+    def whole(self) -> AbstractContextManager[None]:
+        """Inside, this process holds every weight of the model; all processes enter together."""
+        return nullcontext() if self.shards is None else self.shards.whole()
+
+    def in_step(self, work: Callable[[], Result], clear: Callable[[], None]) -> Result:
+        """The passes of an update, together with the other processes where they share the model.
+
+        A device that is then full ends the run: the others are within the same pass.
+        """
+        if self.shards is None:
+            return self._repeated(work, clear)
+        if self.release is not None:
+            self.release()
+        try:
+            with self.shards.training():
+                return work()
+        except RuntimeError as error:
+            if not is_device_full(error):
+                raise
+            raise self._full(f"update.micro_batch_tokens={self.tokens // 2}, ") from error
+
+    def _full(self, first: str = "") -> UserError:
+        return UserError(
+            f"out of device memory with micro-batches of {self.tokens} tokens"
+            f"{held_text()}; what saves most, in order: {first}"
+            f"{self.advise(self.tokens) or 'a smaller model.path'}"
+        )
+
+    def _repeated(self, work: Callable[[], Result], clear: Callable[[], None] | None) -> Result:
         while True:
             try:
                 return work()
@@ -86,11 +122,7 @@ class MicroBatcher:
                     raise
                 can_release = self.release is not None and not self._has_released
                 if not can_release and self.tokens // 2 < LEAST_BUDGET:
-                    raise UserError(
-                        f"out of device memory with micro-batches of {self.tokens} tokens"
-                        f"{held_text()}; what saves most, in order: "
-                        f"{self.advise(self.tokens) or 'a smaller model.path'}"
-                    ) from error
+                    raise self._full() from error
             # Outside the handler: the error's frames hold the tensors that did not fit.
             if clear is not None:
                 clear()
@@ -178,8 +210,10 @@ class Updater:
         totals = Totals()
         norms: list[float] = []
         ids: list[str] = []
-        for update in self.algorithm.updates(batch)[skip:]:
-            with waiting_for("the update"):
+        with self.batches.whole():
+            updates = self.algorithm.updates(batch)[skip:]
+        for update in updates:
+            with self.batches.world.at("the update"):
                 found, watch, ids = self._accumulate(step, update)
                 totals.add(found)
                 norms.append(self._apply(step, update, rate, watch, ids, found.sums))
@@ -192,6 +226,8 @@ class Updater:
         return result
 
     def _accumulate(self, step: int, update: Any) -> tuple[Totals, Watch, list[str]]:
+        shards = self.batches.shards
+
         def work() -> tuple[Totals, Watch, list[str]]:
             self.optimiser.clear()
             totals, watch, ids = Totals(), Watch(step), list[str]()
@@ -204,13 +240,16 @@ class Updater:
                     watch.rows("value", name, values, loss.ids)
                 named = [*loss.parts.items(), ("loss", loss.total.detach())]
                 watch.tensors("loss", named, loss.ids)
-                loss.total.backward()  # type: ignore[no-untyped-call]
+                if shards is None:
+                    loss.total.backward()  # type: ignore[no-untyped-call]
+                else:
+                    shards.backward(loss.total)
                 self.optimiser.collect()
                 totals.note(loss)
                 ids.extend(loss.ids)
             return totals, watch, ids
 
-        return self.batches.within_memory(work, self.optimiser.clear)
+        return self.batches.in_step(work, self.optimiser.clear)
 
     def _apply(
         self,
@@ -222,7 +261,7 @@ class Updater:
         found: Mapping[str, Tensor],
     ) -> float:
         sums = self.optimiser.sums
-        self.batches.world.add(sums)
+        self.batches.world.add(self.optimiser.own_sums)
         norm = self.optimiser.gradient_norm()
 
         def name_the_gradient() -> None:

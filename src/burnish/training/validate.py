@@ -13,7 +13,14 @@ from msgspec import Struct
 
 from burnish.config import Config, Resolved
 from burnish.config.resolve import flatten, to_plain
-from burnish.config.schema import CodecTrain, DistilTrain, PolicyTrain, SpeechTrain, free_keys
+from burnish.config.schema import (
+    CodecTrain,
+    DistilTrain,
+    PolicyTrain,
+    PretrainTrain,
+    SpeechTrain,
+    free_keys,
+)
 from burnish.errors import RunChanged, UserError, did_you_mean
 from burnish.lm.base import SHIPPED
 from burnish.lm.call_log import remove_paid_replies
@@ -51,6 +58,7 @@ from burnish.store import RunStore, manifest
 from burnish.store.manifest import CALIBRATION
 from burnish.tasks.base import TaskSet
 from burnish.tools.search.sources import tree_digest
+from burnish.training.algorithm import AnyAlgorithm
 from burnish.training.curriculum import FILE as DIFFICULTY
 from burnish.training.devices import World, world_size
 from burnish.training.sound_data import find_tokenizer
@@ -193,6 +201,30 @@ def missing_components(config: Config) -> list[str]:
         f"rollout.max_staleness is {lag} and nothing corrects for older weights; set "
         "policy.correction = { kind = 'truncated' } or 'masked'."
     ]
+
+
+def check_sharding(config: Config, kinds: Sequence[type[AnyAlgorithm]]) -> None:
+    """Refuse `model.shard = "full"` for what needs the whole model in every process."""
+    if config.model.shard == "none":
+        return
+    trains = [*(stage.train for stage in config.stages), config.train]
+    for train, kind in zip(trains, kinds, strict=True):
+        found = f"train.kind = '{train.__struct_config__.tag}'" * (not kind.shares_model)
+        if isinstance(train, PretrainTrain) and train.compile:
+            found = "train.compile"
+        if found:
+            raise UserError(_NEEDS_WHOLE.format(found))
+    term = config.policy.imitation
+    if config.layer_metrics_every:
+        raise UserError(_NEEDS_WHOLE.format("layer_metrics_every"))
+    if isinstance(config.train, PolicyTrain) and term is not None and term.gradients_every:
+        raise UserError(_NEEDS_WHOLE.format("gradients_every of policy.auxiliary sft"))
+
+
+_NEEDS_WHOLE = (
+    "model.shard = 'full': {} needs the whole model in every process; expected model.shard = 'none', "
+    "or a run without it"
+)
 
 
 def check_same(

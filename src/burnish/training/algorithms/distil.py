@@ -90,6 +90,7 @@ class TwoViews(NamedTuple):
 
 
 class DistilAlgorithm(Algorithm[Answers, TwoViews]):
+    shares_model = True
     samples_prompts = True
 
     def __init__(self, setup: Setup, settings: DistilTrain) -> None:

@@ -42,6 +42,8 @@ class Scores(NamedTuple):
 
 
 class DPOAlgorithm(PairAlgorithm):
+    shares_model = True
+
     def __init__(self, setup: Setup, settings: DpoTrain) -> None:
         super().__init__(setup, settings)
         self.is_mean = settings.loss == "ipo" or settings.length_normalised

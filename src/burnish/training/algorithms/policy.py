@@ -86,6 +86,7 @@ class Sampled(NamedTuple):
 
 
 class PolicyAlgorithm(PolicyUpdate):
+    shares_model = True
     samples_prompts = True
     can_be_stage = False
 

@@ -68,6 +68,7 @@ class TextMicro(NamedTuple):
 
 
 class PretrainAlgorithm(Algorithm[Sequences, TextMicro]):
+    shares_model = True
     samples_answers = False
 
     def __init__(self, setup: Setup, settings: PretrainTrain) -> None:

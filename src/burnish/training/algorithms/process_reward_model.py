@@ -175,6 +175,8 @@ def solution_micro(rendered: Rendered, packed: PackedBatch, device: torch.device
 
 
 class ProcessRewardModelAlgorithm(ScoreHeadAlgorithm[Solution, Rendered, SolutionMicro]):
+    shares_model = True
+
     def __init__(self, setup: Setup, settings: ProcessRewardModelTrain) -> None:
         super().__init__(setup, settings)
         self.rows = solution_set(

@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 class RewardModelAlgorithm(ScoreHeadAlgorithm[Pair, Answers, PairMicro], PairAlgorithm):
     """Raises the score of the preferred answer of each pair over that of the other."""
 
+    shares_model = True
+
     def __init__(self, setup: Setup, settings: RewardModelTrain) -> None:
         super().__init__(setup, settings)
         spans = partial(scored_spans, self.tokenizer, settings)

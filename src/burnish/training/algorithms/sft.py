@@ -55,6 +55,7 @@ def shown_loss(model: Any, micro: Shown) -> Loss:
 
 
 class SftAlgorithm(Algorithm[list[Trajectory], Shown]):
+    shares_model = True
     samples_answers = False
 
     def __init__(self, setup: Setup, settings: SftSettings) -> None:
