@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from burnish.config.cluster import Cluster, Judges, Samplers, Trainers
+from burnish.engines.cluster import Run, Supervisor
 from burnish.engines.placement import Machine, on_ray, place, rows_of
 from burnish.engines.supervise import Command, LocalHost, Part, PartLost
 from burnish.errors import UserError
@@ -91,6 +92,47 @@ def test_no_part_outlives_a_supervisor_that_is_killed(tmp_path):
     while not all(map(is_gone, pids)) and time.monotonic() < ends:
         time.sleep(0.02)
     assert all(map(is_gone, pids))
+
+
+# --- the parts of one run
+
+
+class Scripted(Supervisor):
+    """Its parts are shell scripts, each in the environment that the part would have."""
+
+    def __init__(self, folder, scripts, **settings):
+        self.scripts = scripts
+        names = [f"trainer-{rank}" for rank in range(len(scripts))]
+        limits = Cluster(kind="local", trainers=Trainers(count=len(scripts)), **settings)
+        run = Run(folder=folder, settings=limits, words=[], judging=[], tell=lambda line: None)
+        super().__init__(run, {name: LocalHost() for name in names}, place(limits, MACHINE))
+
+    def _command(self, name, words, environment, shows=False):
+        script = self.scripts[int(name[-1])]
+        return Command(["sh", "-c", script], environment, self.run.home / f"{name}.log")
+
+
+def test_the_first_trainers_exit_code_is_the_runs_and_an_end_by_itself_is_final(tmp_path):
+    scripted = Scripted(tmp_path, ["echo rank $RANK of $WORLD_SIZE; exit 3", "exit 0"])
+    assert scripted.watch() == 3
+    told = (tmp_path / "cluster" / "events.log").read_text()
+    assert told.count("runs as process") == 2
+    assert "again" not in told
+    assert (tmp_path / "cluster" / "trainer-0.log").read_text() == "rank 0 of 2\n"
+
+
+def test_a_run_goes_on_without_a_trainer_only_where_fewer_are_allowed(tmp_path):
+    alone = 'test "$WORLD_SIZE" = 1 && exit 0; sleep 100'
+    scripts = [alone, "kill -9 $$", alone]
+    with pytest.raises(
+        PartLost, match="trainer-1 was killed by SIGKILL, and was started again 1 times"
+    ):
+        Scripted(tmp_path / "all", scripts, restarts=1).watch()
+    scripts[2] = 'test "$RANK/$WORLD_SIZE" = 1/2 && kill -9 $$; sleep 100'
+    assert Scripted(tmp_path / "fewer", scripts, restarts=1, fewer=True).watch() == 0
+    told = (tmp_path / "fewer" / "cluster" / "events.log").read_text()
+    assert "trainer-1 was killed by SIGKILL; the run goes on without it" in told
+    assert "trainer-2 was killed by SIGKILL; the run goes on without it" in told
 
 
 # --- where parts run

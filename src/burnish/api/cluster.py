@@ -14,6 +14,10 @@ from burnish.errors import UserError
 if TYPE_CHECKING:
     from burnish.rewards.combine import Weighted
 
+MOST_GROUPS = 1024
+"""Groups that a judge scores at a time: as many as trainers send (`rollout.score_concurrency`)."""
+SLACK_S = 30.0
+"""How much later than its own deadline a judge may answer before another one is asked."""
 ADDRESS = "http://127.0.0.1:1"
 """Of a server that is not started yet; a run does not depend on it."""
 
@@ -57,7 +61,7 @@ def scored_by(asked: Asked) -> Callable[[Weighted], Weighted] | None:
         ServedRewards,
         urls=found.judges,
         token_env=TOKEN,
-        attempt_s=config.rollout.score_timeout_s,
+        attempt_s=config.rollout.score_timeout_s + SLACK_S,
         away_s=cluster.start_s + cluster.heartbeat_s,
     )
 
@@ -72,8 +76,11 @@ def run_cluster(
     """Start the parts and keep them alive to the end of the run; the first trainer's exit code."""
     from burnish.engines.cluster import Run, supervise
 
-    settings = asked.resolved.value.cluster
-    run = Run(folder=folder.absolute(), settings=settings, words=words, recipe=recipe, tell=tell)
+    settings, rollout = asked.resolved.value.cluster, asked.resolved.value.rollout
+    # A judge gives a group as long as a trainer would.
+    limits = ("--deadline", f"{rollout.score_timeout_s}", "--concurrency", f"{MOST_GROUPS}")
+    judging = (*recipe, *limits)
+    run = Run(folder=folder.absolute(), settings=settings, words=words, judging=judging, tell=tell)
     places = placed(asked)
     if settings.samplers.count:
         write_start(asked, run.home / "served")

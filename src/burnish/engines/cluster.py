@@ -40,6 +40,7 @@ SERVED = "BURNISH_CLUSTER"
 """Environment variable of a part that trains: where the servers are."""
 TOKEN = "BURNISH_CLUSTER_TOKEN"
 """Environment variable of every part: what a request to a server must carry."""
+BURNISH = (sys.executable, "-m", "burnish")
 FOLDER = "cluster"
 """In the run's folder: logs, and the model folder that samplers serve."""
 LEAVE_S = 60.0
@@ -110,8 +111,8 @@ class Run:
     settings: Cluster
     words: Sequence[str]
     """Of `burnish train`, flags included."""
-    recipe: Sequence[str]
-    """The recipe and the settings among them."""
+    judging: Sequence[str]
+    """Of `burnish serve-reward`."""
     tell: Callable[[str], object]
     """Shows a line to whoever started the run."""
 
@@ -119,15 +120,10 @@ class Run:
     def home(self) -> Path:
         return self.folder / FOLDER
 
-    def log(self, name: str) -> Path:
-        return self.home / f"{name}.log"
-
-    def note(self, line: str) -> None:
-        """Show it and keep it."""
-        self.tell(line)
-        self.keep(line)
-
-    def keep(self, line: str) -> None:
+    def note(self, line: str, *, is_shown: bool = True) -> None:
+        """Keep what happened, and show it."""
+        if is_shown:
+            self.tell(line)
         self.home.mkdir(parents=True, exist_ok=True)
         with (self.home / "events.log").open("a") as file:
             file.write(f"{now()} {line}\n")
@@ -168,7 +164,8 @@ class Supervisor:
 
     def _start(self, part: Part) -> None:
         part.start()
-        self.run.keep(f"{part.name} runs as process {part.pid} of {part.host.address}")
+        line = f"{part.name} runs as process {part.pid} of {part.host.address}"
+        self.run.note(line, is_shown=False)
 
     def _start_if_due(self, part: Part) -> None:
         if part.due and time.monotonic() >= part.due:
@@ -205,7 +202,7 @@ class Supervisor:
             try:
                 self._start_if_due(part)
             except PartLost as lost:
-                if not self._may_go_without(part):
+                if not self._may_go_without:
                     raise
                 self._begin_again(str(lost), part)
         if not all(part.is_started for part in self.trainers):
@@ -227,20 +224,18 @@ class Supervisor:
         """All trainers from the newest checkpoint; without the one that has had all its tries."""
         for part in self.trainers:
             part.end(0.0)
-        due = time.monotonic()
-        if lost and (lost.is_spent or not lost.is_started) and self._may_go_without(lost):
+        line, due = why, time.monotonic()
+        if lost and (lost.is_spent or not lost.is_started) and self._may_go_without:
             self.trainers.remove(lost)
             line = f"{lost.name} {why}; the run goes on without it"
         elif lost:
-            line = lost.start_again(why)
-            due = lost.due
-        else:
-            line = why
+            line, due = lost.start_again(why), lost.due
         for part in self.trainers:
             part.due = due
         self.run.note(f"{line}, from the newest checkpoint")
 
-    def _may_go_without(self, part: Part) -> bool:
+    @property
+    def _may_go_without(self) -> bool:
         return self.settings.fewer and len(self.trainers) > 1
 
     def _ask(self, number: int) -> None:
@@ -281,26 +276,19 @@ class Supervisor:
         return Part(name, host, command, self.settings, lambda part: answers(self._urls[name]))
 
     def _sampler(self) -> tuple[str, ...]:
-        samplers, folder = self.settings.samplers, shlex.quote(str(self.run.home / "served"))
+        samplers, folder = self.settings.samplers, str(self.run.home / "served")
         if samplers.engine == "burnish":
-            own = (
-                "-m",
-                "burnish",
-                "serve-model",
-                str(self.run.home / "served"),
-                "--token-env",
-                TOKEN,
-            )
-            return (sys.executable, *own, *samplers.arguments)
-        from burnish.engines.sampling_server import DIALECTS
+            words = (*BURNISH, "serve-model", folder, "--token-env", TOKEN)
+        else:
+            from burnish.engines.sampling_server import DIALECTS
 
-        # The command that a person would type, variables before it included.
-        typed = DIALECTS[samplers.engine].start.format(folder=folder)
-        return ("/usr/bin/env", *shlex.split(typed), *samplers.arguments)
+            # The command that a person would type, variables before it included.
+            typed = DIALECTS[samplers.engine].start.format(folder=shlex.quote(folder))
+            words = ("/usr/bin/env", *shlex.split(typed))
+        return (*words, *samplers.arguments)
 
     def _judge(self) -> tuple[str, ...]:
-        words = (sys.executable, "-m", "burnish", "serve-reward")
-        return (*words, *self.run.recipe, "--token-env", TOKEN)
+        return (*BURNISH, "serve-reward", *self.run.judging, "--token-env", TOKEN)
 
     def _trainer(self, name: str) -> Part:
         host = self.hosts[name]
@@ -322,7 +310,7 @@ class Supervisor:
             }
             environment = {key: str(value) for key, value in world.items()}
             environment[SERVED] = msgspec.json.encode(self._served()).decode()
-            words = (sys.executable, "-m", "burnish", "train", *self.run.words)
+            words = (*BURNISH, "train", *self.run.words)
             return self._command(name, words, self._secret | environment, shows=rank == 0)
 
         heard = partial(self._hears_trainer, {})
@@ -353,7 +341,8 @@ class Supervisor:
         self, name: str, words: Sequence[str], environment: Mapping[str, str], shows: bool = False
     ) -> Command:
         place, host = self._places[name], self.hosts[name]
-        log = None if shows and isinstance(host, LocalHost) else self.run.log(name)
+        to_terminal = shows and isinstance(host, LocalHost)
+        log = None if to_terminal else self.run.home / f"{name}.log"
         return Command(tuple(words), {**environment, **place.environment()}, log, place.cores)
 
 
@@ -385,5 +374,5 @@ def supervise(run: Run, places: Sequence[Place]) -> int:
         try:
             return Supervisor(run, hosts, places).watch()
         except PartLost as lost:
-            run.keep(str(lost))
+            run.note(str(lost), is_shown=False)
             raise

@@ -9,7 +9,6 @@ that ended: no part outlives its supervisor.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import signal
 import socket
@@ -18,12 +17,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from burnish.config.cluster import Cluster
 from burnish.errors import BoundaryError
-
-logger = logging.getLogger(__name__)
+from burnish.tools.supervisor import ChildProcess
 
 TICK_S = 0.2
 """Between two looks at the parts."""
@@ -57,22 +55,15 @@ class Command:
 
 
 class Host(Protocol):
-    """Where one process at a time runs."""
+    """Where one process at a time runs, as `LocalHost` does it."""
 
     address: str
     """Under which others reach what listens there."""
 
-    def start(self, command: Command) -> int:
-        """Start it and give its process id."""
-
-    def poll(self) -> int | None:
-        """Its exit code, negative for a signal; None while it runs."""
-
+    def start(self, command: Command) -> int: ...
+    def poll(self) -> int | None: ...
     def signal(self, number: int) -> None: ...
-
-    def end(self, within_s: float) -> None:
-        """Kill what is left of it and its children after it had so long to end by itself."""
-
+    def end(self, within_s: float) -> None: ...
     def free_port(self) -> int: ...
 
 
@@ -82,25 +73,22 @@ class LocalHost:
     address = "127.0.0.1"
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: ChildProcess | None = None
         self._guard: subprocess.Popen[bytes] | None = None
 
     def start(self, command: Command) -> int:
+        """Start it and give its process id."""
         self._guard = subprocess.Popen(
             ["/bin/sh", "-c", GUARD], stdin=subprocess.PIPE, start_new_session=True
         )
         with contextlib.ExitStack() as opened:
-            said = None
+            said: list[Any] = [1, 2]
             if command.log is not None:
                 command.log.parent.mkdir(parents=True, exist_ok=True)
-                said = opened.enter_context(command.log.open("ab"))
-            self._process = subprocess.Popen(
-                command.words,
-                env={**os.environ, **command.environment},
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
-                start_new_session=True,
+                said = [opened.enter_context(command.log.open("ab"))] * 2
+            environment = {**os.environ, **command.environment}
+            self._process = ChildProcess(
+                command.words, env=environment, stdout=said[0], stderr=said[1]
             )
         assert self._guard.stdin is not None
         self._guard.stdin.write(f"{self._process.pid}\n".encode())
@@ -110,23 +98,21 @@ class LocalHost:
         return self._process.pid
 
     def poll(self) -> int | None:
-        return None if self._process is None else self._process.poll()
+        """Its exit code, negative for a signal; None while it runs."""
+        return self._process.wait(0) if self._process is not None else None
 
     def signal(self, number: int) -> None:
-        if self._process is not None:
-            self._process.send_signal(number)
+        if self._process is not None and self._process.is_alive:
+            os.kill(self._process.pid, number)
 
     def end(self, within_s: float) -> None:
-        process, guard = self._process, self._guard
-        self._process = self._guard = None
+        """Kill what is left of it and its children after it had so long to end by itself."""
+        process, guard, self._process, self._guard = self._process, self._guard, None, None
         if process is not None and guard is not None:
             if within_s:
                 process.terminate()
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(within_s)
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+                process.wait(within_s)
+            process.kill()
             guard.kill()
             guard.communicate()
 
