@@ -1,6 +1,6 @@
 """Kill every part of a small run at five moments and hold what it leaves against the undisturbed run.
 
-    python -m lab.kills --kind ray /tmp/kills
+    python -m lab.kills /tmp/kills --kind ray
 
 For each part (trainer, samplers, judges) one run: after each of five steps its process gets SIGKILL,
 on Ray in turn with the actor that started it. Then a run whose sampler gets SIGSTOP. The samples and
@@ -15,8 +15,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,28 +23,11 @@ import typer
 from burnish.errors import StoreError
 from burnish.store import RunStore
 
-CONFIG = """
-steps = 16
-[task]
-kind = "arithmetic"
-[[rewards]]
-kind = "function"
-path = "slow.py:slow"
-[model]
-path = "tiny"
-device = "cpu"
-threads = 1
-[rollout]
-prompts = 4
-samples = 4
-max_tokens = 16
-[optimiser]
-learning_rate = 1e-3
-[evaluation]
-prompts = 4
-[checkpoint]
-every = 2
-"""
+WORDS = (
+    "grpo model=tiny model.device=cpu model.threads=1 rewards=slow.py:slow steps=16 rollout.prompts=4 "
+    "rollout.samples=4 rollout.max_tokens=16 optimiser.learning_rate=1e-3 evaluation.prompts=4 "
+    "checkpoint.every=2 guards.quiet_s=4 run.folder=. --quiet"
+)
 REWARD = """
 import time
 
@@ -64,11 +45,10 @@ MOST_S = 540.0
 def rows(folder: Path) -> list[tuple[Any, ...]]:
     """Every sample of a run with its reward."""
     with RunStore.open(folder, read_only=True) as store:
-        kept = [
+        return sorted(
             (s.step, s.split, s.index, s.task.id, s.trajectory.text, s.reward.value)
             for s in store.samples()
-        ]
-    return sorted(kept)
+        )
 
 
 def steps_done(folder: Path) -> int:
@@ -79,68 +59,43 @@ def steps_done(folder: Path) -> int:
         return 0
 
 
-def process_of(folder: Path, part: str, starts: int) -> int:
-    """The process of the part's so-manieth start, which may still be due."""
+def hurt(folder: Path, part: str, number: int, kind: str) -> None:
+    """SIGKILL to the part's next start, once it is made; SIGSTOP to a part that is to hang."""
     found: list[str] = []
-    while len(found) < starts:
+    while len(found) <= number:
         time.sleep(0.05)
-        said = (folder / "cluster" / "events.log").read_text()
-        found = re.findall(rf"{part} runs as process (\d+)", said)
-    return int(found[-1])
+        found = re.findall(rf"{part} runs as process (\d+)", events(folder))
+    pid = int(found[-1])
+    if kind == "ray" and number % 2:
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(pid, signal.SIGSTOP if folder.name == "hang" else signal.SIGKILL)
 
 
-def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+def events(folder: Path) -> str:
+    return (folder / "cluster" / "events.log").read_text()
 
 
-def start(home: Path, name: str, *words: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "burnish", "train", "config.toml", f"run.name={name}"]
-    said = (home / f"{name}.txt").open("wb")
-    return subprocess.Popen(
-        [*command, "run.folder=.", "--quiet", *words],
-        cwd=home,
-        stdout=said,
-        stderr=said,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-
-
-def disturbed(
-    home: Path, name: str, words: list[str], hurt: Callable[[Path, int], None], moments: int
-) -> tuple[int, float]:
-    """A run that is hurt after so many of its steps; its exit code and seconds."""
-    began, running = time.monotonic(), start(home, name, *words)
-    for number, moment in enumerate(MOMENTS[:moments]):
-        while steps_done(home / name) < moment and running.poll() is None:
-            if time.monotonic() - began > MOST_S:
-                running.kill()
-            time.sleep(0.05)
-        time.sleep(0.15 * number)
-        if running.poll() is None:
-            hurt(home / name, number)
-    return running.wait(MOST_S), time.monotonic() - began
-
-
-def killer(part: str, kind: str) -> Callable[[Path, int], None]:
-    def kill(folder: Path, number: int) -> None:
-        pid = process_of(folder, part, number + 1)
-        os.kill(parent_of(pid) if kind == "ray" and number % 2 else pid, signal.SIGKILL)
-
-    return kill
-
-
-def stop(folder: Path, number: int) -> None:
-    os.kill(process_of(folder, "sampler-0", 1), signal.SIGSTOP)
-    (folder / "stopped").write_text(datetime.now().astimezone().isoformat())
-
-
-def found_after(folder: Path) -> float:
-    """Seconds until the supervisor said that the stopped sampler gives no sign of life."""
-    said = (folder / "cluster" / "events.log").read_text()
-    found = re.search(r"(\S+) sampler-0 gave no sign of life", said)
-    assert found is not None, said
-    stopped = datetime.fromisoformat((folder / "stopped").read_text())
-    return (datetime.fromisoformat(found[1]) - stopped).total_seconds()
+def run(home: Path, name: str, words: list[str], part: str = "", moments: int = 5) -> str:
+    """A run whose part is hurt after so many steps: how it ended."""
+    folder, began, kind = home / name, time.monotonic(), words[0].partition("=")[2] if words else ""
+    with (home / f"{name}.txt").open("wb") as said:
+        running = subprocess.Popen(
+            [sys.executable, "-m", "burnish", "train", *WORDS.split(), f"run.name={name}", *words],
+            cwd=home,
+            stdout=said,
+            stderr=said,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        for number, moment in enumerate(MOMENTS[: moments if part else 0]):
+            while steps_done(folder) < moment and running.poll() is None:
+                if time.monotonic() - began > MOST_S:
+                    running.kill()
+                time.sleep(0.05)
+            time.sleep(0.15 * number)
+            if running.poll() is None:
+                hurt(folder, part, number, kind)
+        code = running.wait(MOST_S)
+    return f"exit {code}, {time.monotonic() - began:.0f} s"
 
 
 def main(
@@ -148,29 +103,23 @@ def main(
     kind: str = "ray",
     samplers: int = 2,
     judges: int = 2,
-    parts: str = "trainer-0,sampler-0,sampler-1,judge-0,judge-1",
+    parts: str = "trainer-0,sampler-0,sampler-1,judge-0,judge-1,hang",
 ) -> None:
     home.mkdir(parents=True)
-    (home / "config.toml").write_text(CONFIG)
     (home / "slow.py").write_text(REWARD)
-    assert start(home, "whole").wait(MOST_S) == 0, (home / "whole.txt").read_text()
+    print("undisturbed, in one process:", run(home, "whole", []), flush=True)
     expected = rows(home / "whole")
-    print(f"undisturbed, in one process: {len(expected)} samples", flush=True)
     words = [f"cluster={kind}", f"cluster.samplers={samplers}", f"cluster.judges={judges}"]
-    words += ["cluster.restarts=5", f"cluster.heartbeat_s={HEARTBEAT_S}", "guards.quiet_s=4"]
-    for part in filter(None, parts.split(",")):
-        code, took_s = disturbed(home, part, words, killer(part, kind), len(MOMENTS))
-        told = (home / part / "cluster" / "events.log").read_text()
-        same = rows(home / part) == expected
-        again = len(re.findall(rf"{part} .*started again", told))
+    words += ["cluster.restarts=5", f"cluster.heartbeat_s={HEARTBEAT_S}"]
+    for name in parts.split(","):
+        part, moments = ("sampler-0", 1) if name == "hang" else (name, len(MOMENTS))
+        ended, told = run(home, name, words, part, moments), events(home / name)
+        again = re.findall(rf"{part} (.*); it is started again", told)
+        same = rows(home / name) == expected
         print(
-            f"{part}: exit {code}, started again {again}, same {same}, {took_s:.0f} s", flush=True
+            f"{name}: {ended}, {len(expected)} samples, same {same}, again {len(again)}: ", end=""
         )
-    code, took_s = disturbed(home, "hang", words, stop, 1)
-    same, late_s = rows(home / "hang") == expected, found_after(home / "hang")
-    print(
-        f"SIGSTOP: exit {code}, found after {late_s:.1f} s of {HEARTBEAT_S:g}, same {same}, {took_s:.0f} s"
-    )
+        print(", ".join(sorted(set(again))), flush=True)
 
 
 if __name__ == "__main__":

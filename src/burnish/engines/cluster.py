@@ -138,6 +138,8 @@ class Supervisor:
         self._places = {place.name: place for place in places}
         self._secret = {TOKEN: secrets.token_urlsafe(24)}
         self._urls: dict[str, str] = {}
+        self._where: dict[str, str] = {}
+        """The machine of each trainer when it was last started."""
         self.servers = [self._server(name) for name in hosts if not name.startswith("trainer")]
         self.trainers = [self._trainer(name) for name in hosts if name.startswith("trainer")]
         self._asked = 0
@@ -269,8 +271,10 @@ class Supervisor:
         self._urls[name] = f"http://{host.address}:{port}"
 
         def command() -> Command:
-            self._urls[name] = f"http://{host.address}:{port}"
-            words = (*make(), "--host", host.address, "--port", str(port))
+            # It may have been made again on another machine.
+            address = host.address
+            self._urls[name] = f"http://{address}:{port}"
+            words = (*make(), "--host", address, "--port", str(port))
             return self._command(name, words, self._secret | {"VLLM_API_KEY": self._secret[TOKEN]})
 
         return Part(name, host, command, self.settings, lambda part: answers(self._urls[name]))
@@ -278,7 +282,7 @@ class Supervisor:
     def _sampler(self) -> tuple[str, ...]:
         samplers, folder = self.settings.samplers, str(self.run.home / "served")
         if samplers.engine == "burnish":
-            words = (*BURNISH, "serve-model", folder, "--token-env", TOKEN)
+            words: tuple[str, ...] = (*BURNISH, "serve-model", folder, "--token-env", TOKEN)
         else:
             from burnish.engines.sampling_server import DIALECTS
 
@@ -292,20 +296,22 @@ class Supervisor:
 
     def _trainer(self, name: str) -> Part:
         host = self.hosts[name]
+        self._where[name] = host.address
 
         def command() -> Command:
-            hosts = [part.host for part in self.trainers]
-            rank, here = hosts.index(host), [one.address for one in hosts]
+            names = [part.name for part in self.trainers]
+            rank, self._where[name] = names.index(name), host.address
+            here = [self._where[one] for one in names]
             if rank == 0:
                 self._port = host.free_port()
             # A process that has a GPU of its own sees no other.
-            local = 0 if self.settings.trainers.gpus else here[:rank].count(host.address)
+            local = 0 if self.settings.trainers.gpus else here[:rank].count(here[rank])
             world = {
                 "RANK": rank,
-                "WORLD_SIZE": len(hosts),
+                "WORLD_SIZE": len(names),
                 "LOCAL_RANK": local,
-                "LOCAL_WORLD_SIZE": here.count(host.address),
-                "MASTER_ADDR": hosts[0].address,
+                "LOCAL_WORLD_SIZE": here.count(here[rank]),
+                "MASTER_ADDR": here[0],
                 "MASTER_PORT": self._port,
             }
             environment = {key: str(value) for key, value in world.items()}

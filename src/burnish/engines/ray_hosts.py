@@ -8,13 +8,13 @@ process gone, starts it there. The run's folder must be one that all machines se
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from burnish.config.cluster import Cluster
 from burnish.engines.placement import Place
 from burnish.engines.supervise import Command, Host, LocalHost, PartLost
-from burnish.errors import UserError
+from burnish.errors import UserError, first_line
 
 DIED = -9
 """The exit code of a process whose actor is gone."""
@@ -25,61 +25,47 @@ class RayHost:
 
     def __init__(self, actor: Any, settings: Cluster) -> None:
         self._actor, self._settings = actor, settings
-        self.address: str = self._ask("where", settings.start_s)
+
+    @property
+    def address(self) -> str:
+        """Of the machine where the actor is now."""
+        return str(self._ask("where", self._settings.start_s))
 
     def start(self, command: Command) -> int:
-        from ray.exceptions import GetTimeoutError, RayActorError
-
-        try:
-            # The actor may have been made again on another machine.
-            self.address = self._ask("where", self._settings.start_s)
-            pid: int = self._ask("start", self._settings.start_s, command)
-        except (RayActorError, GetTimeoutError) as error:
-            raise PartLost(
-                f"Ray could not start {command.words[3]} within {self._settings.start_s:g} s "
-                f"(cluster.start_s): {error}"
-            ) from error
-        return pid
+        return int(self._ask("start", self._settings.start_s, command))
 
     def poll(self) -> int | None:
-        from ray.exceptions import GetTimeoutError, RayActorError
-
         try:
             code: int | None = self._ask("poll", self._settings.heartbeat_s)
-        except RayActorError:
-            return DIED
-        except GetTimeoutError:
-            self._kill()
+        except PartLost:
             return DIED
         return code
 
     def signal(self, number: int) -> None:
-        self._ask("signal", self._settings.heartbeat_s, number)
+        with suppress(PartLost):
+            self._ask("signal", self._settings.heartbeat_s, number)
 
     def end(self, within_s: float) -> None:
+        with suppress(PartLost):  # its guard ended the process with it
+            self._ask("end", within_s + self._settings.heartbeat_s, within_s)
+
+    def free_port(self) -> int:
+        return int(self._ask("free_port", self._settings.start_s))
+
+    def _ask(self, method: str, within_s: float, *arguments: Any) -> Any:
+        """What the actor answers; one that is silent for so long is ended, and Ray makes it again."""
+        import ray
         from ray.exceptions import GetTimeoutError, RayActorError
 
         try:
-            self._ask("end", within_s + self._settings.heartbeat_s, within_s)
-        except RayActorError:
-            return  # its guard ended the process with it
-        except GetTimeoutError:
-            self._kill()
-
-    def free_port(self) -> int:
-        port: int = self._ask("free_port", self._settings.start_s)
-        return port
-
-    def _kill(self) -> None:
-        """End an actor that does not answer; Ray makes it again."""
-        import ray
-
-        ray.kill(self._actor, no_restart=False)
-
-    def _ask(self, method: str, within_s: float, *arguments: Any) -> Any:
-        import ray
-
-        return ray.get(getattr(self._actor, method).remote(*arguments), timeout=within_s)
+            return ray.get(getattr(self._actor, method).remote(*arguments), timeout=within_s)
+        except (RayActorError, GetTimeoutError) as error:
+            if isinstance(error, GetTimeoutError):
+                ray.kill(self._actor, no_restart=False)
+            raise PartLost(
+                f"Ray's actor of a part did not answer '{method}' within {within_s:g} s "
+                f"(cluster.start_s, heartbeat_s): {first_line(error)}"
+            ) from error
 
 
 class _Actor(LocalHost):

@@ -57,8 +57,9 @@ class Command:
 class Host(Protocol):
     """Where one process at a time runs, as `LocalHost` does it."""
 
-    address: str
-    """Under which others reach what listens there."""
+    @property
+    def address(self) -> str:
+        """Under which others reach what listens there."""
 
     def start(self, command: Command) -> int: ...
     def poll(self) -> int | None: ...
