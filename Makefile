@@ -2,6 +2,7 @@
 #   make run     the quick start: train the embedded model on arithmetic and see it get better
 #   make test    the whole suite
 #   make test-quick   the default tier: without browser, attacks and peer libraries
+#   make test-engines   a real vLLM on the CPU, in an environment of its own (3 GB), samples for runs
 #   make test-environments   test-bare, test-oldest, test-newest: a part of the suite without extras,
 #                with the oldest and with the newest versions that pyproject.toml allows
 #   make check   formatter, linter, strict type checker, ceilings of size
@@ -41,17 +42,23 @@ TORCH_TESTS := tests/config tests/policy/test_policy_recipe.py tests/policy/test
   tests/rewards/test_reward_checks.py tests/rewards/test_reward_mathematics.py \
   tests/tasks tests/store tests/training/test_resume.py tests/cli/test_cli_end_to_end.py
 
-.PHONY: run test test-quick check clean test-environments test-bare test-oldest test-newest
+.PHONY: run test test-quick check clean test-engines test-environments test-bare test-oldest test-newest
 
 run: $(VENV)/.run
 	$(BIN)/burnish train
 
 # worksteal: neighbours run in one process and share what their file's fixtures made.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "" --hypothesis-profile=thorough
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not engines" --hypothesis-profile=thorough
 
 test-quick: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+test-engines: $(ENVIRONMENTS)/vllm/versions.txt
+	$(BIN)/python -m pytest -q -p no:cacheprovider -m engines tests/training/test_real_vllm.py
+
+$(ENVIRONMENTS)/vllm/versions.txt: tests/environments/make_vllm.py | $(VENV)/.dev
+	$(BIN)/python tests/environments/make_vllm.py $(ENVIRONMENTS)/vllm
 
 test-environments: test-bare test-oldest test-newest
 

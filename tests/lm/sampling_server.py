@@ -9,15 +9,14 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from hostile_server import Behaviour, Handler, HostileServer, Seen, status
+import torch
+from hostile_server import Behaviour, Handler, Seen, status
 
 from burnish.engines.weight_group import Place, WeightGroup
 from burnish.lm.base import Sampling
 from burnish.lm.folder import load_model
 from burnish.lm.local import LocalLM
 from burnish.lm.weights import weights_checksum
-
-TIED = "model.embed_tokens.weight"
 
 
 class Serving:
@@ -89,7 +88,7 @@ class Serving:
         return {}
 
     def meet(self, body: dict[str, Any]) -> dict[str, Any]:
-        self.group = WeightGroup.join(Place(*body["init_info"]["place"]), 1)
+        self.group = WeightGroup.join(Place(*body["init_info"]["place"]), 1, torch.device("cpu"))
         return {}
 
     def receive(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -157,9 +156,3 @@ class Serving:
         rows = [{str(t): {"logprob": p}} for t, p in zip(ids[1:], found.logprobs, strict=True)]
         choice = {"index": 0, "text": "", "finish_reason": "length"}
         return {"model": "m", "choices": [{**choice, "prompt_logprobs": [None, *rows]}]}
-
-
-def serving(folder: Path) -> tuple[Serving, HostileServer]:
-    """A server on a folder, not started yet."""
-    own = Serving(folder)
-    return own, HostileServer(own)

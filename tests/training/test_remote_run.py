@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from hostile_server import HostileServer
 from sampling_server import Serving
-from training_cases import finish, outcome, resolved, trainer
+from training_cases import finish, outcome, resolved, stop_after, trainer
 
 from burnish.cli.entry import run
 from burnish.config import render
@@ -43,6 +43,11 @@ def remote(server: HostileServer, serving: Serving, **more: Any) -> dict[str, An
 def curve(folder: Path, name: str) -> list[float]:
     with RunStore.open(folder, read_only=True) as store:
         return [point.value for point in store.metrics(name)[name]]
+
+
+def prompts(folder: Path) -> list[tuple[int, str, str]]:
+    with RunStore.open(folder, read_only=True) as store:
+        return [(s.step, s.task.id, s.trajectory.id) for s in store.samples()]
 
 
 def versions(folder: Path) -> list[list[int | None]]:
@@ -123,6 +128,38 @@ def test_a_lost_tensor_stops_the_run_before_it_is_trained_on(
         finish(trainer(tmp_path, STEPS, strict, remote(server, serving), run="blind"))
     assert at.value.stage == "sampler"
     assert (tmp_path / "blind" / "crash" / "step-000002" / "report.json").is_file()
+
+
+@pytest.mark.parametrize("bound", [1, 2])
+def test_servers_sample_ahead_of_the_update_within_the_bound(tmp_path, server, serving, bound):
+    """The prompts and seeds are those of a run that waits; only the weights lag, by at most the bound.
+
+    A run that was stopped between two steps samples what was under way again.
+    """
+    table = {"steps": 6, "evaluation": {"prompts": 0}, "checkpoint": {"every": 1}}
+    lagging = {
+        "rollout": {"max_staleness": bound},
+        "policy": {"correction": {"kind": "truncated"}},
+    }
+    finish(trainer(tmp_path, table, run="alone"))
+    stop_after(trainer(tmp_path, table, lagging, remote(server, serving)), 3, saved=True)
+    finish(trainer(tmp_path, table, lagging, remote(server, serving)))
+    assert prompts(tmp_path / "run") == prompts(tmp_path / "alone")
+    lags = [step - min(found) for step, found in enumerate(versions(tmp_path / "run"))]
+    # How much is under way when the weights change is a matter of timing; the bound is none.
+    assert 1 <= max(lags) <= bound
+    # The first step of each start has nothing under way.
+    assert lags[0] == lags[3] == 0
+    assert curve(tmp_path / "run", "sampler/lag_max") == lags
+    assert server.running == 0
+
+
+def test_a_curriculum_of_refills_never_samples_ahead(tmp_path, server, serving):
+    """What a step asks for hangs on the rewards of the one before, so nothing is begun for it."""
+    refill = {"policy": {"select": {"kind": "informative_groups", "refill": True}}}
+    lagging = {"rollout": {"max_staleness": 2}, "policy": {"correction": {"kind": "truncated"}}}
+    finish(trainer(tmp_path, STEPS, refill, lagging, remote(server, serving)))
+    assert curve(tmp_path / "run", "sampler/lag_max") == [0, 0, 0]
 
 
 def test_a_server_that_is_not_there_says_how_to_start_it(tmp_path):

@@ -287,7 +287,7 @@ class Supervisor:
             from burnish.engines.sampling_server import DIALECTS
 
             # The command that a person would type, variables before it included.
-            typed = DIALECTS[samplers.engine].start.format(folder=shlex.quote(folder))
+            typed = DIALECTS[samplers.engine].start % shlex.quote(folder)
             words = ("/usr/bin/env", *shlex.split(typed))
         return (*words, *samplers.arguments)
 

@@ -1,15 +1,13 @@
 """Servers that sample for a run: who is asked, who has which weights, and whether they really have them.
 
-A request goes to the server with the fewest tokens in flight; the samples of one group stay on one
-server, which then has their common prefix in its cache. A server that does not answer leaves the
-rotation, its rows are sampled on another with the same seeds, and it comes back with the next update,
-verified. Where none is left the run stops.
+A request goes to the server with the fewest tokens in flight; the samples of one group stay on one,
+for their common prefix. A server that does not answer leaves the rotation, its rows are sampled on
+another with the same seeds, and it comes back with the next update. None left: the run stops.
 
-Every update is verified in the workers: by the checksums that a server reports of what they hold, or
-by the log-probs that they give a fixed text, which the trainer computed under the same weights.
-Unequal: the update is repeated in full, then the server is started again where somebody can, then
-the run stops. A checksum of the folder would prove nothing: a vLLM with a tied head has been seen to
-read the folder and go on with the old head.
+Every update is verified in the workers: by the checksums that a server tells of what they hold, or by
+the log-probs that they give a fixed text, which the trainer computed under the same weights. Unequal:
+it is sent again in full, then the server is started again where somebody can, then the run stops. A
+checksum of the folder would prove nothing: a vLLM with a tied head reads it and keeps the old head.
 """
 
 from __future__ import annotations
@@ -27,10 +25,18 @@ import anyio.to_thread
 from burnish.concurrency import gather
 from burnish.config.schema import Remote
 from burnish.engines.cluster import served
-from burnish.engines.sampling_server import DIALECTS, Server, reached
+from burnish.engines.sampling_server import DIALECTS, Server
 from burnish.errors import ModelError, UserError
 from burnish.lm.base import Completion, Home, Prompt, Sampling, Scores, TokenIds, home, within_row
-from burnish.lm.failures import CallFailed, TimedOut, Unreachable, Unsupported, classify
+from burnish.lm.failures import (
+    CallFailed,
+    RateLimited,
+    ServerFailed,
+    TimedOut,
+    Unreachable,
+    Unsupported,
+    classify,
+)
 from burnish.lm.wire import is_token_ids
 from burnish.texts import counted, shown_path
 
@@ -50,13 +56,8 @@ MOST_SUNG = 96
 """Tokens of it."""
 TOLERANCE = {"float64": 1e-3, "float32": 1e-3, "float16": 1e-2, "bfloat16": 5e-2}
 """Mean difference of the canary's log-probs, in nats a token, that is rounding and not weights."""
-LOOSEST = max(TOLERANCE.values())
 MOVED = 0.1
 """Of the tolerance: where the trainer's log-probs moved by more, a server's must have moved too."""
-
-
-class StaleWeights(ModelError):
-    """The servers' weights lag behind the trainer's by more than is allowed."""
 
 
 class OtherWeights(ModelError):
@@ -91,7 +92,6 @@ class Servers:
         settings: Remote,
         *,
         tokenizer: Tokenizer,
-        max_staleness: int = 0,
         version: int = 0,
         longest_row: Callable[[int], int] | None = None,
         restart: Callable[[str], Awaitable[None]] | None = None,
@@ -104,11 +104,11 @@ class Servers:
                 f"folder {settings.folder} is no model folder; write it with save_model, start the "
                 "servers on it"
             )
-        self.settings, self.tokenizer, self.max_staleness = settings, tokenizer, max_staleness
+        self.settings, self.tokenizer = settings, tokenizer
         kind = DIALECTS[settings.dialect]
         self.servers = [kind(url, settings, version) for url in settings.urls]
-        room = longest_row(1) - 1 if longest_row else MOST_SUNG
-        self.canary: TokenIds = tuple(tokenizer.encode(CANARY))[: min(room, MOST_SUNG)]
+        room = min(MOST_SUNG, longest_row(1) - 1) if longest_row else MOST_SUNG
+        self.canary: TokenIds = tuple(tokenizer.encode(CANARY))[:room]
         self._longest_row, self.restart = longest_row, restart
         self._renewing = anyio.Lock()
         """Held while servers are given weights: what finds none meanwhile waits for them."""
@@ -164,8 +164,9 @@ class Servers:
             try:
                 found = await server.sample(prompt, sampling)
             except CallFailed as error:
-                if not classify(error).retry:
-                    raise
+                is_its_own = isinstance(error, ServerFailed | RateLimited)
+                if not classify(error).retry or (is_its_own and await server.is_there()):
+                    raise  # of this row, not of the server
                 self._leave(server, error)
                 continue
             if found is not None:
@@ -181,11 +182,6 @@ class Servers:
             async with self._renewing:
                 await self._revive()
         ready = [server for server in self.servers if server.answers]
-        if self.staleness > self.max_staleness:
-            raise StaleWeights(
-                f"the servers sample with weights of version {self.weight_version}, {self.staleness} "
-                f"behind the trainer's; expected at most max_staleness={self.max_staleness}. Update them"
-            )
         group = home.get() or Home()
         if group.server not in ready:
             group.server = min(ready, key=lambda server: server.tokens)
@@ -193,12 +189,12 @@ class Servers:
         return chosen
 
     def _leave(self, server: Server, error: BaseException) -> None:
-        if not server.answers:
-            return
-        server.leave(str(error))
-        left = sum(one.answers for one in self.servers)
-        count = len(self.servers)
-        logger.warning("%r left the rotation; %d of %d are left: %s", server, left, count, error)
+        if server.answers:
+            server.leave(str(error))
+            left, count = sum(one.answers for one in self.servers), len(self.servers)
+            logger.warning(
+                "%r left the rotation; %d of %d are left: %s", server, left, count, error
+            )
 
     async def _revive(self) -> None:
         """Where none answers: start them again if somebody can; else there is nobody to ask."""
@@ -218,10 +214,7 @@ class Servers:
     async def update_weights(
         self, version: int, weights: Mapping[str, Tensor], canary: Sequence[float]
     ) -> None:
-        """Give every server these weights, and see that its workers have them.
-
-        Also a server that had left: it comes back where it takes them.
-        """
+        """Give every server these weights, also one that had left, and see that its workers have them."""
         async with self._renewing:
             self._wanted, by_folder = version, self.settings.weights == "folder"
             checksum = await anyio.to_thread.run_sync(self._write, weights, by_folder)
@@ -235,12 +228,12 @@ class Servers:
         """Replace the folder's weights; the checksum of what is sent, where a server may tell it."""
         from burnish.lm.weights import INDEX, WEIGHTS, weights_checksum, write_weights
 
-        here = {name: tensor.detach().to("cpu") for name, tensor in weights.items()}
         if by_folder:
             folder = Path(self.settings.folder)
+            here = {name: tensor.detach().to("cpu") for name, tensor in weights.items()}
             write_weights(folder / WEIGHTS, here)
             (folder / INDEX).unlink(missing_ok=True)
-        return weights_checksum(here.items()) if self.settings.version_path else ""
+        return weights_checksum(weights.items()) if self.settings.version_path else ""
 
     async def _bring(self, server: Server) -> None:
         """The newest weights into one server: tried twice, then started again, then refused."""
@@ -259,31 +252,26 @@ class Servers:
                     "expected prompt_logprobs or echo, or sampler.version_path with weights_checksum"
                 ) from error
             except ModelError as error:
-                if is_last:
-                    await self._refused(server, error)
-                logger.warning("weights %d are sent again: %s", self._sent.version, error)
-
-    async def _refused(self, server: Server, error: ModelError) -> None:
-        """It had the weights twice and does not have them."""
-        if self.restart is not None:
-            logger.warning("%r is started again: %s", server, error)
-            await self._started_again(server)
-        elif isinstance(error, OtherWeights):
-            raise error
-        else:
-            self._leave(server, error)
+                # What it answered meanwhile came from weights that nobody knows.
+                self._leave(server, error)
+                if is_last and self.restart is not None:
+                    await self._started_again(server)
+                elif is_last and isinstance(error, OtherWeights):
+                    raise
 
     async def _started_again(self, server: Server) -> None:
         assert self.restart is not None
         server.leave("it is started again")
+        logger.warning("%r is started again", server)
         await self.restart(server.url)
         await server.connect()
         await self._load(server)
 
     async def _load(self, server: Server) -> None:
-        await server.load(self._sent.version, self._sent.weights)
-        if self.verify:
-            await self._verify(server)
+        with server.unsure():
+            await server.load(self._sent.version, self._sent.weights)
+            if self.verify:
+                await self._verify(server)
         if not server.answers:
             logger.warning("%r is back with weights %d", server, self._sent.version)
         server.out, server.version = "", self._sent.version
@@ -314,7 +302,7 @@ class Servers:
         """The canary's log-probs, by the workers and by the trainer."""
         sent, (before, then) = self._sent, server.heard
         found = (await server.desk.score(self.canary[:1], self.canary[1:])).logprobs
-        apart, most = _apart(found, sent.canary), TOLERANCE.get(sent.dtype, LOOSEST)
+        apart, most = _apart(found, sent.canary), TOLERANCE[sent.dtype]
         # Coarse types hide small steps; workers that say the same to the bit took no step at all.
         is_stuck = found == before and _apart(then, sent.canary) > MOVED * most
         if apart > most or is_stuck:
@@ -322,7 +310,7 @@ class Servers:
                 f"{server!r} was given weights {sent.version} and its workers do not have them: the "
                 f"canary's log-probs are {apart:.4g} nats a token apart from the trainer's, expected at "
                 f"most {most:g} of {sent.dtype}{' and other ones than before' * is_stuck}. "
-                f"{server.remedy}"
+                f"{server.remedy * (self.settings.weights == 'folder')}"
             )
         server.heard = found, sent.canary
 
@@ -333,17 +321,15 @@ def _apart(one: Sequence[float], other: Sequence[float]) -> float:
     return math.inf if math.isnan(mean) else mean
 
 
-def open_sampler(
-    settings: Remote,
-    *,
-    loop: Callable[[Callable[[], Awaitable[None]]], None],
-    **options: Any,
-) -> Servers:
+def open_sampler(settings: Remote, *, loop: Callable[..., None], **options: Any) -> Servers:
     """The servers of a run, each reached; `options` are those of `Servers`."""
     told = served()
     if told is not None and told.samplers:
         options["restart"] = told.start_again
     servers = Servers(settings, **options)
-    with reached(settings, str(shown_path(Path(settings.folder)))):
+    try:
         loop(servers.connect)
+    except ModelError as error:
+        start = DIALECTS[settings.dialect].start % shown_path(Path(settings.folder))
+        raise ModelError(f"the sampler cannot be reached: {error}. Start it: {start}") from error
     return servers

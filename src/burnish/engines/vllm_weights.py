@@ -55,7 +55,7 @@ class GroupWeights(WeightTransferEngine):
         """Join the trainer; a group of an earlier trainer is let go."""
         own = self.parallel_config
         rank = 1 + own.data_parallel_index * own.world_size + own.rank
-        self.group = WeightGroup.join(Place(*init_info.place), rank)
+        self.group = WeightGroup.join(Place(*init_info.place), rank, self.device)
 
     def start_weight_update(self) -> None:
         """Weights come in the checkpoint's form, as when the server started."""

@@ -1,14 +1,13 @@
 """Weights from the trainer to the workers of a server: a process group of torch's, one for each server.
 
-The trainer is rank 0 and sends every tensor in the order that both sides know from a request. A group
-of its own for each server: one that dies takes no other along. Both sides import this module, also
-inside of vLLM, so it needs torch alone.
+The trainer is rank 0 and sends the tensors in the order that a request names. A server that dies takes
+no other's group along. This module is also imported inside of vLLM, so it needs torch alone.
 """
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -34,9 +33,9 @@ class Place(NamedTuple):
 class WeightGroup:
     """One process's end; every wait in it ends after the deadline with an error."""
 
-    def __init__(self, place: Place, rank: int, store: Any) -> None:
+    def __init__(self, place: Place, rank: int, store: Any, device: torch.device) -> None:
         wait = timedelta(seconds=place.deadline_s)
-        self._device = torch.device(place.device)
+        self._device = device if place.device == device.type else torch.device("cpu")
         if self._device.type == "cuda":
             options = dist.ProcessGroupNCCL.Options()
             options._timeout = wait
@@ -47,11 +46,11 @@ class WeightGroup:
         self.send(torch.zeros(1))  # the first collective is where all meet
 
     @classmethod
-    def join(cls, place: Place, rank: int) -> WeightGroup:
+    def join(cls, place: Place, rank: int, device: torch.device) -> WeightGroup:
         """The end of a worker."""
         wait = timedelta(seconds=place.deadline_s)
         store = dist.TCPStore(place.host, place.port, place.size, is_master=False, timeout=wait)
-        return cls(place, rank, store)
+        return cls(place, rank, store, device)
 
     def send(self, tensor: Tensor) -> None:
         """Rank 0's tensor to all; bytes travel, so that every dtype does."""
@@ -68,24 +67,9 @@ class WeightGroup:
             self._group.broadcast(flat, 0).wait(self._wait)
 
 
-def open_store(size: int, deadline_s: float) -> Any:
-    """The meeting point of a new group, on a free port of this machine."""
-    wait = timedelta(seconds=deadline_s)
-    return dist.TCPStore("0.0.0.0", 0, size, True, wait, wait_for_workers=False)
-
-
 def address_towards(host: str, port: int) -> str:
     """This machine's address as that host sees it; nothing is sent."""
     kind = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
     with socket.socket(kind[0], socket.SOCK_DGRAM) as probe:
         probe.connect(kind[4])
         return str(probe.getsockname()[0])
-
-
-def described(weights: Mapping[str, Tensor]) -> dict[str, list[Any]]:
-    """Names, dtypes and shapes of tensors in the order in which they are sent."""
-    return {
-        "names": list(weights),
-        "dtypes": [str(tensor.dtype).removeprefix("torch.") for tensor in weights.values()],
-        "shapes": [list(tensor.shape) for tensor in weights.values()],
-    }

@@ -81,7 +81,7 @@ class RolloutSettings(Settings, frozen=True, kw_only=True, tag_field="kind"):
     """Scoring calls at a time."""
     max_staleness: Count = 0
     """Optimiser updates by which the weights that sampled a rollout may lag behind the trainer's;
-    an older one is sampled again. Only a remote sampler can lag."""
+    an older one is sampled again. Servers sample that far ahead; in process nothing lags."""
 
     @property
     def budget(self) -> int:

@@ -299,7 +299,6 @@ def _open_sampler(
     opened: RemoteSampler = registry.find("sampler", "remote")(
         settings,
         loop=loop.run,
-        max_staleness=config.rollout.max_staleness,
         tokenizer=trainable.loaded.tokenizer,
         longest_row=trainable.module.longest_row,
     )

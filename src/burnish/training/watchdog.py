@@ -98,7 +98,8 @@ class EventLoop:
         joined = self._joined = self.begin(work)
         try:
             with self.around():
-                return joined.result()
+                done: Result = joined.result()
+                return done
         except concurrent.futures.CancelledError:
             if self._asked.is_set():
                 raise KeyboardInterrupt from None
