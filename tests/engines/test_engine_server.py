@@ -16,7 +16,6 @@ from burnish.cli.serve_reward import scorer_of, token_of
 from burnish.engines import ServeSettings, serve
 from burnish.engines.server import is_loopback
 from burnish.errors import UserError
-from burnish.records import Reward
 from burnish.rewards import Weighted
 
 SUM = {"task": {"prompt": "3 + 4?", "fields": {"answer": "7"}}, "responses": ["7", {"text": "8"}]}
@@ -365,14 +364,6 @@ def test_no_reply_sends_a_client_to_another_address(fussy):
     assert WEB.get(f"{fussy}/health/").status_code == 404
     long = WEB.get(f"{fussy}/{'a' * 5000}")
     assert (long.status_code, len(long.text) < 300) == (404, True)
-
-
-def test_rewards_survive_the_way(fussy):
-    import msgspec
-
-    data = WEB.post(f"{fussy}/score", json=item("hello")).json()["rewards"][0]
-    reward = msgspec.convert(data, Reward)
-    assert reward.evidence[0].observation == "saw hello"
 
 
 @given(st.binary(max_size=200))

@@ -1,12 +1,10 @@
 """The TRL adapter: its signature, and two real steps of the real GRPOTrainer on the CPU."""
 
-import asyncio
-import inspect
 from importlib.util import find_spec
 
 import msgspec
 import pytest
-from engine_cases import Fussy, LongerWins, correct, total
+from engine_cases import Fussy, total
 
 from burnish.engines import as_trl, as_trl_rollout, read_traces
 from burnish.lm.new_model import tiny_model
@@ -23,20 +21,6 @@ def test_values_and_nones_in_order():
     values = reward(prompts=PROMPTS, completions=["a", "refused", "ccc"], completion_ids=[[1]] * 3)
     assert values == [1.0, None, 3.0]
     assert reward.__name__ == "fussy"
-
-
-def test_conversational_rows_and_renamed_columns():
-    reward = as_trl(correct(), columns={"solution": "answer"})
-    prompts = [[{"role": "user", "content": text}] for text in PROMPTS]
-    completions = [[{"role": "assistant", "content": text}] for text in ("7", "8", "it is 10")]
-    values = reward(
-        prompts=prompts,
-        completions=completions,
-        completion_ids=[[1], [2], [3, 4]],
-        solution=["7", "7", "10"],
-        trainer_state=object(),
-    )
-    assert values == [1.0, 0.0, 1.0]
 
 
 def test_parts_statuses_and_keys_are_logged():
@@ -58,19 +42,6 @@ def test_parts_statuses_and_keys_are_logged():
     assert columns["total/length"] == [1.0, 5.0, 1.0]
     assert columns["total/status"] == ["ok"] * 3
     assert len(set(columns["total/trace"])) == 3
-
-
-def test_a_call_inside_a_running_loop_works():
-    async def trainer():
-        return as_trl(Fussy(slow_s=0.01))(prompts=["p"], completions=["abc"])
-
-    assert asyncio.run(trainer()) == [3.0]
-
-
-def test_pairs_against_a_column():
-    reward = as_trl(LongerWins(), anchor="reference")
-    values = reward(prompts=["p"] * 2, completions=["123", "1"], reference=["12", "12"])
-    assert values == [1.0, -1.0]
 
 
 class Wayward:
@@ -266,14 +237,3 @@ def test_failures_are_counted_by_status():
         "fussy/status/timeout": 0.5,
         "fussy/status/refused": 0.25,
     }
-
-
-@pytest.mark.peers
-@pytest.mark.skipif(find_spec("trl") is None, reason="needs trl (a dev dependency)")
-def test_the_real_trainer_takes_the_function_as_a_synchronous_one():
-    from trl.trainer.utils import get_callable_name, is_async_callable
-
-    reward = as_trl(Fussy())
-    assert not is_async_callable(reward)
-    assert get_callable_name(reward) == "fussy"
-    assert {"prompts", "completions", "completion_ids"} <= set(inspect.signature(reward).parameters)

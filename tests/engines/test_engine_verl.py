@@ -5,7 +5,7 @@ import math
 from importlib.util import find_spec
 
 import pytest
-from engine_cases import Fussy, LongerWins, total
+from engine_cases import Fussy, total
 
 from burnish.engines import as_verl
 from burnish.errors import UserError
@@ -198,36 +198,3 @@ def test_scores_reach_verls_tensor_and_its_estimator_leaves_out_what_has_no_valu
     assert torch.equal(advantages, returns)
     plain, _ = estimate(rewards, mask, groups, config={"norm_adv_by_std_in_grpo": False})
     assert plain.sum(-1).tolist() == pytest.approx([1 / 3, -2 / 3, 0.0, 1 / 3], abs=1e-5)
-
-
-@pytest.mark.peers
-@needs_verl
-def test_without_failures_the_estimator_is_verls_own():
-    import numpy
-    import torch
-    from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
-
-    from burnish.engines.verl_pieces import grpo_valid
-
-    rewards = torch.zeros(6, 3)
-    rewards[:, 2] = torch.tensor([1.0, 0.0, 0.5, 2.0, -1.0, 0.0])
-    mask = torch.ones(6, 3)
-    groups = numpy.array(["a", "b", "a", "b", "a", "b"])
-    theirs, _ = compute_grpo_outcome_advantage(rewards.clone(), mask, groups)
-    ours, _ = grpo_valid(rewards, mask, groups)
-    assert torch.allclose(ours, theirs, atol=1e-4)
-
-
-def test_pairs_need_an_anchor_in_extra_info():
-    with pytest.raises(UserError, match="scope pair"):
-        as_verl(LongerWins())
-    function = as_verl(LongerWins(), anchor="reference")
-    told = run(
-        function,
-        data_source="d",
-        solution_str="1234",
-        ground_truth="",
-        extra_info={"reference": "12"},
-        reward_router_address=None,
-    )
-    assert told["score"] == 1.0

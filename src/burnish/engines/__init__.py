@@ -29,8 +29,8 @@ if TYPE_CHECKING:
         as_verifiers_tasks as as_verifiers_tasks,
     )
     from burnish.engines.verifiers_env import as_verifiers_env as as_verifiers_env
-    from burnish.engines.verl import (
-        as_verl as as_verl,
+    from burnish.engines.verl import as_verl as as_verl
+    from burnish.engines.verl_recipe import (
         as_verl_advantage as as_verl_advantage,
         as_verl_loss as as_verl_loss,
     )

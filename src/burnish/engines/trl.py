@@ -32,7 +32,7 @@ _NOT_COLUMNS = frozenset({"trainer_state", "log_extra", "log_metric", "environme
 def as_trl(scorer: Scorer, **options: Any) -> Callable[..., list[float | None]]:
     """`f(prompts, completions, completion_ids, **columns) -> list[float | None]`.
 
-    `options` are those of `Bridge`: columns, labels, anchor, trace, deadline_s, limit.
+    `options` are those of `Bridge`.
     """
     bridge = Bridge(scorer, **options)
 
@@ -42,11 +42,10 @@ def as_trl(scorer: Scorer, **options: Any) -> Callable[..., list[float | None]]:
         completion_ids: Sequence[Sequence[int]] | None = None,
         **given: Any,
     ) -> list[float | None]:
-        columns = {k: v for k, v in given.items() if k not in _NOT_COLUMNS}
-        ids = completion_ids or [()] * len(prompts)
+        ids, columns = completion_ids or [()] * len(prompts), given.keys() - _NOT_COLUMNS
         items = []
         for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
-            fields = {key: values[i] for key, values in columns.items()}
+            fields = {key: values[i] for key, values in given.items() if key in columns}
             item = bridge.item(prompt, completion, fields, tokens=len(ids[i]))
             played = given[PLAYED][i] if PLAYED in given else {}
             items.append(item._replace(response=replace(item.response, **played)))
@@ -79,21 +78,16 @@ def _log(bridge: Bridge, scored: Sequence[Scored], given: JsonObject) -> None:
 def as_trl_rollout(rollout: Rollout, *, tasks: Iterable[Task] = ()) -> Callable[..., JsonObject]:
     """A `rollout_func` for TRL's GRPOTrainer: one rollout for each prompt it is given.
 
-    TRL gives the prompts alone. `tasks` are those whose fields the environment needs, found again
-    by their messages; other prompts are tasks without fields.
+    `tasks` are found again by their messages; other prompts are tasks without fields.
     """
     known = {_key(task.messages): task for task in tasks}
     calls, lm_of = count(), lru_cache(maxsize=1)(_trainer_lm)
 
     def rollout_func(prompts: Sequence[Any], trainer: Any) -> JsonObject:
         lm = lm_of(trainer)
-        sampling = Sampling(
-            temperature=trainer.temperature,
-            top_k=trainer.top_k or 0,
-            top_p=trainer.top_p,
-            min_p=trainer.min_p or 0.0,
-            max_tokens=trainer.max_completion_length,
-        )
+        names = ("temperature", "top_k", "top_p", "min_p")
+        given: JsonObject = {name: getattr(trainer, name) or 0 for name in names}
+        sampling = Sampling(**given, max_tokens=trainer.max_completion_length)
         slots = [
             (place, known.get(_key(asked), Task(f"prompt-{place}", asked)))
             for place, asked in enumerate(map(as_messages, prompts))
@@ -105,14 +99,13 @@ def as_trl_rollout(rollout: Rollout, *, tasks: Iterable[Task] = ()) -> Callable[
             rolled = call(lambda: roll_out(slots, lm, sampling, rollout, own))
         finally:
             trainer.model.train(was_training)
-        played = [trajectory for group in rolled for trajectory in group]
-        if len(played) != len(slots):
-            raise UserError(
-                f"a rollout for TRL gave {len(played)} trajectories for {len(slots)} prompts; expected "
-                f"one role (got {', '.join(sorted({one.role for one in played}))})"
-            )
         end = list(lm.tokenizer.eos_ids[:1] or (lm.tokenizer.pad_id,))
-        rows = [_row(trajectory, end) for trajectory in played]
+        rows = [_row(trajectory, end) for group in rolled for trajectory in group]
+        if len(rows) != len(slots):
+            raise UserError(
+                f"a rollout for TRL gave {len(rows)} trajectories for {len(slots)} prompts; expected "
+                f"one role (got {', '.join(sorted({t.role for group in rolled for t in group}))})"
+            )
         return {name: [row[name] for row in rows] for name in rows[0]}
 
     return rollout_func
@@ -151,8 +144,7 @@ def _trainer_lm(trainer: Any) -> Any:
         chat_template=theirs.chat_template,
         pad_id=theirs.pad_token_id,
     )
-    decoder = TransformersDecoder(model)
     # `generate` would add what the model's own file asks for, such as a repetition penalty.
     model.generation_config = transformers.GenerationConfig()
     name = str(getattr(model.config, "name_or_path", "") or "trl")
-    return LocalLM(LoadedModel(decoder, tokenizer, {}, Path(name), name=name))
+    return LocalLM(LoadedModel(TransformersDecoder(model), tokenizer, {}, Path(name), name=name))

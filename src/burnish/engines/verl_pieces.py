@@ -10,14 +10,13 @@ the prompt to `extra_info`, without which a judge would see an answer and no que
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
 from typing import Any
 
 import numpy
 
+from burnish.engines.verl_recipe import recipe_advantage
 from burnish.lm.base import JsonObject
-from burnish.policy.groups import label_numbers
-from burnish.policy.grpo import grpo_advantage
+from burnish.policy import Recipe, SumThenNormalise
 
 _managers: Any = importlib.import_module("verl.experimental.reward_loop.reward_manager")
 _algorithms: Any = importlib.import_module("verl.trainer.ppo.core_algos")
@@ -41,22 +40,8 @@ class PromptRewardManager(_managers.NaiveRewardManager):  # type: ignore[misc]
 
 
 @_algorithms.register_adv_est("grpo_valid")  # type: ignore[untyped-decorator]
-def grpo_valid(
-    token_level_rewards: Any,
-    response_mask: Any,
-    index: Sequence[Any],
-    config: Any = None,
-    **unused: Any,
-) -> tuple[Any, Any]:
-    """GRPO's advantage over the rows that have a reward; a row whose reward is NaN gets 0.
-
-    Shapes: (B, T), (B, T), (B,) -> two times (B, T).
-    """
+def grpo_valid(*given: Any, config: Any = None, **named: Any) -> tuple[Any, Any]:
+    """GRPO's advantage over the rows that have a reward; a row whose reward is NaN gets 0."""
     is_scaled = config is None or config.get("norm_adv_by_std_in_grpo", True)
-    advantages_B = grpo_advantage(
-        token_level_rewards.sum(-1),
-        label_numbers([str(name) for name in index]),
-        "group_std" if is_scaled else "none",
-    )
-    spread_BT = advantages_B.to(token_level_rewards.dtype)[:, None] * response_mask
-    return spread_BT, spread_BT
+    rule = SumThenNormalise(scale="group_std" if is_scaled else "none")
+    return recipe_advantage(Recipe(advantage=rule), *given, **named)
