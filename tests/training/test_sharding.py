@@ -1,5 +1,6 @@
 """Processes that hold a slice of the model each come out as one that holds it whole."""
 
+import dataclasses
 import json
 import os
 import random
@@ -27,7 +28,9 @@ import warm
 from burnish.config import render
 from burnish.errors import UserError
 from burnish.store import RunStore
+from burnish.training.builder import _shape
 from burnish.training.devices import World
+from burnish.training.forecast import memory_by_part
 
 FULL = {"steps": 3, "model": {"shard": "full"}, "update": {"micro_batch_tokens": 64}}
 KL = {"policy": {"auxiliary": [{"kind": "kl", "coefficient": 0.04}]}}
@@ -60,9 +63,9 @@ def pretrain(folder):
     return {"train": {**train, "held_out": 0.2}, "rewards": []}
 
 
-def distil(folder):
-    train = {"kind": "distil", "batch": 3, "template": "{prompt} ({hint})"}
-    return {"train": {**train, "teacher": "student"}, "task": write_tasks(folder), "rewards": []}
+def distil(teacher):
+    train = {"kind": "distil", "batch": 3, "template": "{prompt} ({hint})", "teacher": teacher}
+    return lambda folder: {"train": train, "task": write_tasks(folder), "rewards": []}
 
 
 def labelled(kind, write):
@@ -104,7 +107,8 @@ KINDS = {
         "rewards": [],
     },
     "pretrain": pretrain,
-    "distil": distil,
+    "distil": distil("student"),
+    "distil from the average": distil("ema"),
     "transformers": gemma,
 }
 
@@ -282,6 +286,18 @@ def said_beside_a_silent_one(folder):
         child.join()
     assert codes == [1, None], "the first has ended by itself, the second is still stopped"
     return (folder / "said-0.txt").read_text()
+
+
+def test_the_forecast_counts_a_slice_of_what_is_trained_and_the_weights_that_sample(tmp_path):
+    made = trainer(tmp_path)
+    made.store.close()
+    work, tokens = made.algorithm.workload(), made.stage.setup.batches.tokens
+    whole = dataclasses.replace(_shape(made.trainable.loaded), trained=1000)
+    cut = dataclasses.replace(whole, processes=4)
+    one, four = (memory_by_part(made.config, work, shape, tokens) for shape in (whole, cut))
+    assert (one["gradients"], one["optimiser"]) == (4000, 8000)
+    assert (four["gradients"], four["optimiser"], four["master weights"]) == (1000, 2000, 1000)
+    assert four["weights"] == one["weights"]
 
 
 @pytest.mark.parametrize(

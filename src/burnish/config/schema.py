@@ -229,7 +229,7 @@ class Guards(Section, frozen=True):
     """Refuse to start where a step would need more than so many times the free memory; 0: never."""
     quiet_s: NonNegative = 30.0
     """Say what the run waits for after so many seconds in which nothing moved; 0: never."""
-    process_s: Seconds = 900.0
+    process_s: Seconds = 1800.0
     """Of several processes, end the run where one has waited so many seconds for the others."""
 
 

@@ -48,8 +48,10 @@ class Next(IntEnum):
 
 
 class Shards:
-    def __init__(self, module: Any, blocks: list[Any], world: World) -> None:
+    def __init__(self, module: Any, blocks: list[Any], world: World, dtype: torch.dtype) -> None:
         self.module, self.blocks, self.world = module, blocks, world
+        self.dtype = dtype
+        """Of gathered weights, in which the model computes."""
         self._is_training = self._is_empty = self._has_graph = False
         self._whole = 0
         self._padding: list[Tensor] = []
@@ -74,11 +76,11 @@ class Shards:
             )
         # Nothing changes hidden states in place.
         warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view")
-        weight, blocks = module.head_weight, _blocks(module)
-        mesh = init_device_mesh(weight.device.type, (world.size,))
+        dtype, blocks = module.head_weight.dtype, _blocks(module)
+        mesh = init_device_mesh(module.head_weight.device.type, (world.size,))
         policy = MixedPrecisionPolicy(
-            param_dtype=weight.dtype,
-            reduce_dtype=torch.promote_types(weight.dtype, torch.float32),
+            param_dtype=dtype,
+            reduce_dtype=torch.promote_types(dtype, torch.float32),
             cast_forward_inputs=False,
         )
         seeds = {
@@ -94,7 +96,7 @@ class Shards:
         for part in [*blocks, module]:  # sums, as `World.add` makes them, and no means
             part.set_gradient_divide_factor(1.0)
             part.set_force_sum_reduction_for_comms(True)
-        return cls(module, blocks, world)
+        return cls(module, blocks, world, dtype)
 
     @contextmanager
     def whole(self) -> Iterator[None]:

@@ -125,7 +125,7 @@ class Trainable:
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.loaded.dtype
+        return self.loaded.dtype if self.shards is None else self.shards.dtype
 
     @property
     def parameters(self) -> int:
