@@ -1,11 +1,13 @@
 """Real parts of small runs: killed, stopped and started again, they leave what one process leaves."""
 
+import json
 import os
 import re
 import signal
 import time
 from pathlib import Path
 
+import pytest
 from training_cases import finish, outcome, resolved, trainer
 
 import warm
@@ -101,6 +103,15 @@ def test_a_judge_and_one_of_two_trainers_are_killed_and_nothing_differs(tmp_path
     assert "trainer-1 was killed by SIGKILL; it is started again (1 of 3), from the newest" in told
     assert len(re.findall("trainer-0 runs as process", told)) == 2
     assert rows(tmp_path / "parts") == rows(tmp_path / "one")
+
+
+def test_a_plan_is_a_prediction_of_its_parts(capsys):
+    assert run(["cluster", "plan", "--gpus", "64", "--model", "32b", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["where"] == "32b on 64 x h200"
+    assert sum(part["value"] for part in found["seconds"]) == pytest.approx(found["step_s"])
+    assert run(["cluster", "plan", "--gpus", "8"]) == 0
+    assert "PREDICTION, not measured: 7b on 8 x h200" in capsys.readouterr().out
 
 
 def test_check_says_what_parts_would_hold_and_refuses_what_cannot_fit(tmp_path, capsys):

@@ -122,11 +122,12 @@ COMMANDS = (
     ),
     TyperGroup(
         name="cluster",
-        help="[bold]cluster check[/]: which part of a run would run where, and what it would hold in memory.",
+        help="[bold]cluster check[/]: which part of a run would run where. [bold]cluster plan[/]: how long a step would take.",
         no_args_is_help=True,
         rich_markup_mode="rich",
         commands=[
             LazyCommand("check", "cluster:check", "Say which part of a run would run where, and what it would hold in memory."),
+            LazyCommand("plan", "cluster:plan", "Predict how long a step takes on several GPUs, and what each of them holds."),
         ],
     ),
     TyperGroup(
