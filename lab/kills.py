@@ -9,6 +9,7 @@ rewards in the store must be those of a run in one process that nobody disturbs.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -59,16 +60,18 @@ def steps_done(folder: Path) -> int:
         return 0
 
 
-def hurt(folder: Path, part: str, number: int, kind: str) -> None:
+def hurt(running: subprocess.Popen[bytes], folder: Path, part: str, number: int, kind: str) -> None:
     """SIGKILL to the part's next start, once it is made; SIGSTOP to a part that is to hang."""
     found: list[str] = []
-    while len(found) <= number:
+    while len(found) <= number and running.poll() is None:
         time.sleep(0.05)
         found = re.findall(rf"{part} runs as process (\d+)", events(folder))
-    pid = int(found[-1])
-    if kind == "ray" and number % 2:
-        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    os.kill(pid, signal.SIGSTOP if folder.name == "hang" else signal.SIGKILL)
+    # A run may end while others do the work of a part that is due.
+    with contextlib.suppress(ProcessLookupError, FileNotFoundError, IndexError):
+        pid = int(found[number])
+        if kind == "ray" and number % 2:
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        os.kill(pid, signal.SIGSTOP if folder.name == "hang" else signal.SIGKILL)
 
 
 def events(folder: Path) -> str:
@@ -93,7 +96,7 @@ def run(home: Path, name: str, words: list[str], part: str = "", moments: int = 
                 time.sleep(0.05)
             time.sleep(0.15 * number)
             if running.poll() is None:
-                hurt(folder, part, number, kind)
+                hurt(running, folder, part, number, kind)
         code = running.wait(MOST_S)
     return f"exit {code}, {time.monotonic() - began:.0f} s"
 
