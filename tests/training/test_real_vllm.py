@@ -13,7 +13,6 @@ from typing import Any
 
 import anyio
 import pytest
-from reward_functions import letters
 from training_cases import finish, stop_after, trainer
 from vllm_server import ENVIRONMENT, VllmServer
 
@@ -22,9 +21,7 @@ from burnish.lm.base import Sampling
 from burnish.lm.folder import load_model, save_model
 from burnish.lm.local import LocalLM
 from burnish.lm.new_model import NewModel, new_model_folder
-from burnish.records import Message
 from burnish.store import RunStore
-from burnish.store.manifest import newest_weights
 from burnish.training.events import StepDone
 
 pytestmark = [
@@ -72,14 +69,6 @@ def assert_is_its_own_policy(folder: Path) -> None:
     assert max(curve(folder, "mismatch/mean_abs")) < 1e-4
 
 
-def own_reward(folder: Path) -> float:
-    """What the weights that a run leaves earn by themselves."""
-    lm = LocalLM(load_model(newest_weights(folder), device="cpu"))
-    prompts = [lm.tokenizer.render([Message("user", f"held {i}?")]) for i in range(8)]
-    found = lm.sample_batch([lm.request(p, Sampling(n=8, max_tokens=8)) for p in prompts])
-    return fmean(letters(one.text) for group in found for one in group)
-
-
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory) -> Iterator[list[VllmServer]]:
     """Two servers of the tied model."""
@@ -102,8 +91,8 @@ def test_the_tied_model_learns_as_in_process_and_a_broken_reload_is_caught(
 ):
     """By process group, the packed head too; through the folder, refused at the first update.
 
-    With the check switched off the run goes on without a word: its samples are another policy's, and
-    the weights that it leaves are not those that earned the rewards.
+    With the check switched off the run goes on without a word and its samples hardly get better: they
+    are another policy's, further from the trainer's with each step.
     """
     finish(trainer(tmp_path, table(True), run="alone"))
     alone = curve(tmp_path / "alone")
@@ -118,8 +107,7 @@ def test_the_tied_model_learns_as_in_process_and_a_broken_reload_is_caught(
     blind = {"guards": {"sampler_mismatch_stop": 1e9}}
     finish(trainer(tmp_path, by_folder, blind, run="blind"))
     assert min(curve(tmp_path / "blind", "mismatch/mean_abs")[1:]) > 0.01
-    print("OWN", own_reward(tmp_path / "alone"), own_reward(tmp_path / "group"), own_reward(tmp_path / "blind"))
-    print("ALONE", curve(tmp_path/"alone")); print("GROUP", curve(tmp_path/"group")); print("BLIND", curve(tmp_path/"blind")); print("MM", curve(tmp_path/"blind", "mismatch/mean_abs"))
+    assert fmean(curve(tmp_path / "blind")[-4:]) < 0.6
 
 
 def test_two_servers_share_a_run_and_one_that_hangs_leaves_and_comes_back(tmp_path, pair, caplog):
