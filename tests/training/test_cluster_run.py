@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from training_cases import finish, outcome, resolved, trainer
 
+import burnish
 import warm
 from burnish.cli.entry import run
 from burnish.config import render
-from burnish.errors import StoreError
+from burnish.errors import StoreError, UserError
 from burnish.store import RunStore
 
 SLOW = """
@@ -103,6 +104,16 @@ def test_a_judge_and_one_of_two_trainers_are_killed_and_nothing_differs(tmp_path
     assert "trainer-1 was killed by SIGKILL; it is started again (1 of 3), from the newest" in told
     assert len(re.findall("trainer-0 runs as process", told)) == 2
     assert rows(tmp_path / "parts") == rows(tmp_path / "one")
+
+
+def test_parts_are_started_by_the_command_alone_and_samplers_are_started_or_named(tmp_path, capsys):
+    words = ["tiny", "cluster=local", "cluster.samplers=1", "steps=1"]
+    with pytest.raises(UserError, match="the command `burnish train` starts them"):
+        burnish.train(*words, runs=tmp_path, show=False)
+    named = ["sampler.kind=remote", "sampler.folder=served", "sampler.urls=http://127.0.0.1:9/v1"]
+    assert run(["train", *words, *named, "--runs", str(tmp_path)]) == 2
+    assert "expected one of the two" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_plan_is_a_prediction_of_its_parts(capsys):
