@@ -96,10 +96,10 @@ def test_a_sampler_that_is_killed_or_hangs_is_started_again_and_nothing_differs(
     assert rows(tmp_path / "parts") == rows(tmp_path / "one")
 
 
-def test_a_judge_and_one_of_two_trainers_are_killed_and_nothing_differs(tmp_path):
-    words = ["cluster.judges=1", "cluster.trainers=2"]
-    judge, second = (1, "judge-0", signal.SIGKILL), (3, "trainer-1", signal.SIGKILL)
-    told = disturbed(tmp_path, words, judge, second)
+def test_a_judge_a_sampler_and_one_of_two_trainers_are_killed_and_nothing_differs(tmp_path):
+    words = ["cluster.judges=1", "cluster.samplers=1", "cluster.trainers=2"]
+    judge, sampler = (1, "judge-0", signal.SIGKILL), (2, "sampler-0", signal.SIGKILL)
+    told = disturbed(tmp_path, words, judge, sampler, (4, "trainer-1", signal.SIGKILL))
     assert "judge-0 was killed by SIGKILL; it is started again (1 of 3)" in told
     assert "trainer-1 was killed by SIGKILL; it is started again (1 of 3), from the newest" in told
     assert len(re.findall("trainer-0 runs as process", told)) == 2

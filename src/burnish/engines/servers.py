@@ -146,6 +146,8 @@ class Servers:
     def follow(self, version: int, served: Sequence[int]) -> None:
         """Note what the process that updates the servers knows of them."""
         self._wanted = version
+        # What a server that is started again is given here: the folder has it.
+        self._sent = self._sent._replace(version=version)
         for server, has in zip(self.servers, served, strict=True):
             server.version = has
             if has < 0 and server.answers:
