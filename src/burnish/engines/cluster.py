@@ -43,6 +43,8 @@ TOKEN = "BURNISH_CLUSTER_TOKEN"
 BURNISH = (sys.executable, "-m", "burnish")
 FOLDER = "cluster"
 """In the run's folder: logs, and the model folder that samplers serve."""
+GRANTED_S = 5.0
+"""How soon a supervisor ends a server that it is asked to start again."""
 LEAVE_S = 60.0
 """What is left of the trainers when one of them has ended by itself, or all were told to."""
 AGAIN = "again"
@@ -82,19 +84,21 @@ class Served(Struct, frozen=True, kw_only=True):
         url = url.removesuffix("/v1")
         if await anyio.to_thread.run_sync(answers, url):
             (Path(self.folder).parent / AGAIN).write_text(url)
-            await self._until(url, False)
+            # It stays up where it was just started: another process found it dead before this one.
+            await self._until(url, False, GRANTED_S)
         with waiting_for(f"the sampler at {url} to be started again"):
-            await self._until(url, True)
+            if not await self._until(url, True, self.patience_s):
+                raise Unreachable(
+                    f"the sampler at {url} was not back after {self.patience_s:g} s (cluster.start_s "
+                    "and heartbeat_s); expected its supervisor to start it again"
+                )
 
-    async def _until(self, url: str, is_well: bool) -> None:
-        with anyio.move_on_after(self.patience_s):
+    async def _until(self, url: str, is_well: bool, within_s: float) -> bool:
+        with anyio.move_on_after(within_s):
             while await anyio.to_thread.run_sync(answers, url) is not is_well:  # noqa: ASYNC110
                 await anyio.sleep(TICK_S)
-            return
-        raise Unreachable(
-            f"the sampler at {url} was not back after {self.patience_s:g} s (cluster.start_s and "
-            "heartbeat_s); expected its supervisor to start it again"
-        )
+            return True
+        return False
 
 
 def served() -> Served | None:
@@ -182,7 +186,8 @@ class Supervisor:
             if self._urls[part.name] != before and self.trainers[0].pid:
                 self._begin_again(f"{part.name} has moved to {self._urls[part.name]}")
             why = part.lost() if part.is_started else ""
-            if part.is_started and self._urls[part.name] == wanted:
+            is_wanted = self._urls[part.name] == wanted and part.age_s > self.settings.heartbeat_s
+            if part.is_started and is_wanted:
                 why = "does not take the weights"
             if why:
                 self.run.note(part.start_again(why))

@@ -160,6 +160,11 @@ class Part:
         self.pid = self.host.start(command)
         self.due = 0.0
 
+    @property
+    def age_s(self) -> float:
+        """Seconds since it was last started."""
+        return time.monotonic() - self._started
+
     def lost(self) -> str:
         """Why it has to be started again; empty while it is well, or has ended by itself."""
         now, code = time.monotonic(), self.host.poll()
