@@ -135,6 +135,43 @@ def test_a_run_goes_on_without_a_trainer_only_where_fewer_are_allowed(tmp_path):
     assert "trainer-2 was killed by SIGKILL; the run goes on without it" in told
 
 
+WELL = """
+import http.server, sys
+
+class Well(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Well).serve_forever()
+"""
+
+
+class Serving(Supervisor):
+    """A sampler that is well, and a trainer that asks for another start of it, in time and too early."""
+
+    def __init__(self, folder):
+        limits = Cluster(kind="local", samplers=Samplers(count=1), heartbeat_s=3.0)
+        run = Run(folder=folder, settings=limits, words=[], judging=[], tell=lambda line: None)
+        hosts = {name: LocalHost() for name in ("trainer-0", "sampler-0")}
+        super().__init__(run, hosts, place(limits, MACHINE))
+
+    def _command(self, name, words, environment, shows=False):
+        log, again = self.run.home / f"{name}.log", self.run.home / "again"
+        if name == "sampler-0":
+            return Command([sys.executable, "-c", WELL, words[-1]], {}, log)
+        ask = f"printf {self._urls['sampler-0']} > {again}"
+        return Command(["sh", "-c", f"sleep 4; {ask}; sleep 1; {ask}; sleep 1"], {}, log)
+
+
+def test_a_trainer_may_have_a_server_started_again_that_was_not_just_started(tmp_path):
+    assert Serving(tmp_path).watch() == 0
+    told = (tmp_path / "cluster" / "events.log").read_text()
+    assert told.count("sampler-0 runs as process") == 2
+    assert told.count("sampler-0 does not take the weights; it is started again (1 of 3)") == 1
+    assert not (tmp_path / "cluster" / "again").exists()
+
+
 # --- where parts run
 
 MACHINE = Machine("here", (0, 1, 2, 3), (24 << 30, 24 << 30), 16 << 30)
