@@ -137,11 +137,15 @@ def open_trainer(
 
     `on_reset` is told the folder of a run that is reset and how it was begun.
     """
-    training = import_training()
+    from burnish.api.cluster import scored_by
+
+    training, scored = import_training(), scored_by(asked)
     passed: list[Path] = []
     while True:
         try:
-            return training.build(asked.resolved, folder, root=asked.root, recipe=asked.typed)
+            return training.build(
+                asked.resolved, folder, root=asked.root, recipe=asked.typed, scored_by=scored
+            )
         except RunChanged as error:
             if again:
                 passed.append(folder)

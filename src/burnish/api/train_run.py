@@ -187,6 +187,10 @@ class _Call:
         as_flag("show", self.show)
         if self.on_event is not None and not callable(self.on_event):
             raise refused("on_event", self.on_event, "a function")
+        if self.asked.resolved.value.cluster.kind in ("local", "ray"):
+            raise refused(
+                "cluster", "parts to start", "none: the command `burnish train` starts them"
+            )
         self.folder = choose_folder(self.asked, self.runs, again=self.again).absolute()
 
     @property

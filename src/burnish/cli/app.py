@@ -87,6 +87,7 @@ COMMANDS = (
     LazyCommand("speak", "speak:speak", "Speak a script or any text with several voices, overlaps, a room and a background."),
     LazyCommand("speak-label", "speak:speak_label", "Say of every recording who speaks when, how, and over what; nothing is thrown away."),
     LazyCommand("serve-reward", "serve_reward:serve_reward", "Serve a recipe's rewards or your own scorer over HTTP, for any trainer."),
+    LazyCommand("serve-model", "serve_model:serve_model", "Serve a model folder to a trainer: token ids in, token ids and log-probs out."),
     LazyCommand("doctor", "doctor:doctor", "What this machine can do: devices, precision, extras, sandbox, models, disk."),
     LazyCommand("replay", "train:replay", "Run the step that a guard stopped once more, and arrive at the same line."),
     DefaultGroup(
@@ -117,6 +118,16 @@ COMMANDS = (
         commands=[
             LazyCommand("optimise", "prompt:optimise", "Search a better system prompt for a task: propose, try, accept by a paired test, confirm."),
             LazyCommand("optimize", "prompt:optimise", "Search a better system prompt for a task: propose, try, accept by a paired test, confirm.", hidden=True),
+        ],
+    ),
+    TyperGroup(
+        name="cluster",
+        help="[bold]cluster check[/]: which part of a run would run where. [bold]cluster plan[/]: how long a step would take.",
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        commands=[
+            LazyCommand("check", "cluster:check", "Say which part of a run would run where, and what it would hold in memory."),
+            LazyCommand("plan", "cluster:plan", "Predict how long a step takes on several GPUs, and what each of them holds."),
         ],
     ),
     TyperGroup(

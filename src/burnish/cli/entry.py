@@ -29,7 +29,7 @@ WORKING = ("train", "sweep", "judge", "bench")
 """Commands that do more than show something: they are not done when nobody reads on."""
 GOES_ON = ("train", "sweep", "align")
 """Commands whose work is worth finishing when nobody reads on."""
-TAKES_SETTINGS = ("train", "sweep", "try", "eval")
+TAKES_SETTINGS = ("train", "sweep", "try", "eval", "cluster check")
 """Commands with `key=value` words."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 MORE_ROOM = "Free the GPU (nvidia-smi lists who holds it), or ask for a smaller model or batch."

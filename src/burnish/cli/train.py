@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
+from burnish.api.cluster import joined, run_cluster, starts_parts
 from burnish.api.launch import (
     choose_folder,
     edited_files,
@@ -81,7 +82,12 @@ def train(
     if print_config:
         out.file.write(render(asked.resolved).rstrip("\n") + "\n")
         return 0
+    asked = joined(asked)
     folder = choose_folder(asked, runs, again=again)
+    kept = [*(["--runs", str(runs)] if runs else []), *(["--again"] if again else [])]
+    if status_of(folder) is not RunStatus.FINISHED and starts_parts(asked):
+        shown = [*(["--quiet"] if quiet else []), *(["--json"] if as_json else [])]
+        return run_cluster(asked, folder, [*typed, *kept, *shown], typed, warn)
     if status_of(folder) is RunStatus.FINISHED:
         refuse_other_settings(asked, folder)
         _show_finished(asked, folder, typed, quiet=quiet, as_json=as_json)
@@ -99,7 +105,6 @@ def train(
         if not quiet:
             tasks = trainer.tasks.sample(1)
             print_judge_calls(trainer.config, tasks, asked.root, as_json=as_json)
-    kept = [*(["--runs", str(runs)] if runs else []), *(["--again"] if again else [])]
     command = shlex.join(["burnish", "train", *typed, *kept])
     try:
         status = play(trainer, view_for(trainer, quiet=quiet, as_json=as_json))

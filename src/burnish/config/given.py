@@ -72,7 +72,7 @@ class Given:
     def over(self, old: Given) -> Given:
         """The same in place of `old`; a value that is typed twice replaces the one of the file."""
         table = old.value if isinstance(old.value, dict) else old.table
-        kept = table if isinstance(self.value, str) else None
+        kept = table if isinstance(self.value, str | int) else None
         replaced = old.replaced if old.origin.word else old.plain()
         return replace(self, replaced=replaced, table=kept or None)
 
@@ -157,7 +157,7 @@ def put(
             slot: Any = _index(at.value, keys[:position], part, origin)
         else:
             if not isinstance(at.value, dict):
-                at.word = replace(at) if isinstance(at.value, str) else None
+                at.word = replace(at) if isinstance(at.value, str | int) else None
                 at.value = dict(at.table or {})
             slot = part
             at.value.setdefault(slot, Given({}, origin))

@@ -91,11 +91,11 @@ class Resolver:
     def _opened(self, given: Given, annotation: Any, shape: shapes.Shape, path: str) -> Given:
         """A bare word as the table or the list that it stands for; everything else as it is."""
         key = shapes.word_key(shape.structs)
-        if isinstance(given.value, str) and not shapes.takes_text(annotation):
+        if isinstance(given.value, str | int) and not shapes.takes_text(annotation):
             if key:
                 self.words.add(path)
                 return Given(_named(given, given.table or {}, key, shape.structs), given.origin)
-            if shapes.is_list(annotation):
+            if isinstance(given.value, str) and shapes.is_list(annotation):
                 return Given([Given(given.value, given.origin)], given.origin)
         word = given.word
         if word is None or not key or not isinstance(given.value, dict):
@@ -241,7 +241,7 @@ def _named(
     word: Given, table: Mapping[str, Given], key: str, structs: Sequence[type[Struct]]
 ) -> dict[str, Given]:
     """A table with the key that a bare word sets; `my_file.py:name` is a component of your own."""
-    is_path = ":" in word.value and FUNCTION in shapes.kinds(structs)
+    is_path = ":" in str(word.value) and FUNCTION in shapes.kinds(structs)
     kind = Given(FUNCTION if is_path else word.value, word.origin)
     if key in table:
         kind = kind.over(table[key])

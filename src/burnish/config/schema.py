@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from burnish.arguments import refused
 from burnish.boundary import Count, Fraction, Name, NonNegative, PositiveInt, Seconds, Seed, Share
+from burnish.config.cluster import Cluster as Cluster
 from burnish.config.train_kinds import (
     Adversarial as Adversarial,
     CodecSizes as CodecSizes,
@@ -310,6 +311,8 @@ class Config(Section, frozen=True):
     """What is trained, where and in which precision."""
     sampler: Sampler = InProcess()
     """Who samples the answers."""
+    cluster: Cluster = Cluster()
+    """The processes that a run is made of, and what each may use."""
     rollout: RolloutConfig = SingleTurn()
     """How a step samples: how many prompts, answers and tokens."""
     update: Update = Update()
@@ -362,12 +365,13 @@ FREE = (
     "evaluation.every",
     "checkpoint.",
     "guards.",
+    "cluster.",
     "model.shard",
     "trackers",
     "tracked_samples",
     *(
         f"sampler.{key}"
-        for key in ("url", "model", "folder", "concurrency", "attempt_s", "deadline_s", "retries")
+        for key in ("urls", "model", "folder", "concurrency", "deadline_s", "retries")
     ),
     *(
         f"rewards.*.{where}{key}"

@@ -71,6 +71,13 @@ class RemoteScorer:
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
         """The server's rewards; rewards without a value where it could not be reached."""
+        try:
+            return await self.ask(task, responses)
+        except EXPECTED as error:
+            return self.failed(error, responses)
+
+    async def ask(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
+        """The server's rewards; raises where it could not be reached."""
         own = [msgspec.structs.replace(response, role="policy") for response in responses]
         try:
             body = msgspec.json.encode({"task": task, "responses": own})
@@ -78,18 +85,19 @@ class RemoteScorer:
             raise UserError(
                 f"task {task.id} cannot be sent: {error}; expected fields and texts that JSON can hold."
             ) from None
-        try:
-            reply = await self._fetch(self.pool, "POST", "/score", ScoreReply, body)
-        except EXPECTED as error:
-            if isinstance(error, RewardError):
-                raise
-            said = " ".join(str(error).split())[:500]
-            return [Reward.failed(self.name, classify(error).status, said) for _ in responses]
+        reply = await self._fetch(self.pool, "POST", "/score", ScoreReply, body)
         if reply.fingerprint != self.about.fingerprint:
             raise RewardError(
                 f"the server {self._url} now serves another reward than at first; start the run again"
             )
         return list(reply.rewards)
+
+    def failed(self, error: BaseException, responses: Sequence[Response]) -> list[Reward]:
+        """Rewards without a value; a scorer that broke its contract raises."""
+        if isinstance(error, RewardError):
+            raise error
+        said = " ".join(str(error).split())[:500]
+        return [Reward.failed(self.name, classify(error).status, said) for _ in responses]
 
     async def aclose(self) -> None:
         """Close this event loop's connections."""

@@ -83,6 +83,7 @@ class Server:
     async def connect(self) -> None:
         """Reach it, and find the model's name where none was given."""
         listed = await self.desk.list_models()
+        self.lm.max_seed = self.desk.max_seed
         if not self.lm.model:
             if len(listed) != 1:
                 named = ", ".join(listed) or "no model"

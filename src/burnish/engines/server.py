@@ -14,6 +14,7 @@ import logging
 import math
 import secrets
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -102,18 +103,15 @@ class Job:
         self.ended, self.scope = math.inf, anyio.CancelScope()
 
 
-class RewardService:
-    """A scorer with slots, as an ASGI app without a lifespan."""
+class JsonService(ABC):
+    """An ASGI app without a lifespan: who may ask, and every error as one line with a code."""
 
-    def __init__(self, scorer: Scorer, settings: ServeSettings, token: str) -> None:
-        self.scorer, self.settings, self.token = scorer, settings, token
-        own = getattr(scorer, "fingerprint", None)
-        self.fingerprint = fingerprint(scorer) if isinstance(own, str) else ""
-        self._slots = anyio.Semaphore(settings.concurrency)
-        self._waiting = 0
-        self._jobs: dict[str, Job] = {}
-        self.group: TaskGroup | None = None
-        """Where jobs run; set while the server is up."""
+    def __init__(self, token: str) -> None:
+        self.token = token
+
+    @abstractmethod
+    async def answer(self, request: Request) -> HttpResponse:
+        """The reply to a request that may ask."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         from starlette.requests import ClientDisconnect, Request
@@ -138,14 +136,33 @@ class RewardService:
             raise Refused(400, bad)
         if not self.token and (elsewhere := foreign(request.scope)):
             raise Refused(403, elsewhere)
-        method, path = request.method, request.scope["path"]
-        if (method, path) == ("GET", "/health"):
-            return _json({"status": "ok"})
+        if (request.method, request.scope["path"]) == ("GET", "/health"):
+            return as_json({"status": "ok"})
         if self.token and not is_same(bearer(request), self.token):
             raise Refused(401, "the token is missing or wrong; send Authorization: Bearer.")
+        return await self.answer(request)
+
+
+class RewardService(JsonService):
+    """A scorer with slots."""
+
+    def __init__(self, scorer: Scorer, settings: ServeSettings, token: str) -> None:
+        super().__init__(token)
+        self.scorer, self.settings = scorer, settings
+        own = getattr(scorer, "fingerprint", None)
+        self.fingerprint = fingerprint(scorer) if isinstance(own, str) else ""
+        self._slots = anyio.Semaphore(settings.concurrency)
+        self._waiting = 0
+        self._jobs: dict[str, Job] = {}
+        self.group: TaskGroup | None = None
+        """Where jobs run; set while the server is up."""
+
+    async def answer(self, request: Request) -> HttpResponse:
+        """The reply of one route."""
+        method, path = request.method, request.scope["path"]
         match method, *path.split("/")[1:]:
             case "GET", "about":
-                return _json(self._about())
+                return as_json(self._about())
             case "POST", "score":
                 body = await self._read(request, ScoreBody)
                 return await self._answer(request, "rewards", lambda: self._score_one(body))
@@ -155,17 +172,17 @@ class RewardService:
             case "POST", "jobs":
                 return self._begin((await self._read(request, BatchBody)).items)
             case "GET", "jobs", name:
-                return _json(self._job(name).body)
+                return as_json(self._job(name).body)
             case "DELETE", "jobs", name:
                 self._job(name).scope.cancel()
                 del self._jobs[name]
-                return _json(None, 204)
+                return as_json(None, 204)
         code = 405 if path in PATHS else 404
         raise Refused(code, f"{method[:20]} {path[:60]}: expected {', '.join(PATHS)}, /jobs/ID.")
 
     async def _answer(self, request: Request, name: str, work: Work) -> HttpResponse:
         found = await while_connected(request, work)
-        return _json({"fingerprint": self.fingerprint, name: found})
+        return as_json({"fingerprint": self.fingerprint, name: found})
 
     async def _read(self, request: Request, kind: type[T]) -> T:
         return read(await json_body(request, MOST_BYTES, "send smaller batches."), kind, "the body")
@@ -243,7 +260,7 @@ class RewardService:
         job = Job(len(items))
         self._jobs[job.body.id] = job
         self.group.start_soon(self._run, job, items)
-        return _json(job.body, 202)
+        return as_json(job.body, 202)
 
     async def _run(self, job: Job, items: Sequence[Raw]) -> None:
         with job.scope:
@@ -272,12 +289,12 @@ def _problem_of(error: BurnishError) -> tuple[int, str]:
 
 
 def _problem(code: int, message: str, kind: str) -> HttpResponse:
-    reply = _json({"error": " ".join(message.split()), "kind": kind}, code)
+    reply = as_json({"error": " ".join(message.split()), "kind": kind}, code)
     reply.headers.update(HEADERS.get(code, {}))
     return reply
 
 
-def _json(value: Any, code: int = 200) -> HttpResponse:
+def as_json(value: Any, code: int = 200) -> HttpResponse:
     from starlette.responses import Response as HttpResponse
 
     data = b"" if value is None else msgspec.json.encode(value)
@@ -323,6 +340,21 @@ def serve(
     `ready` is called with the address once it is bound. An address that others can reach needs a
     token.
     """
+    chosen = settings or ServeSettings()
+    app = partial(create_app, scorer, chosen, token=token)
+    serve_app(app, chosen, host=host, port=port, token=token, ready=ready)
+
+
+def serve_app(
+    app: Callable[[], Starlette],
+    settings: ServeSettings,
+    *,
+    host: str,
+    port: int,
+    token: str,
+    ready: Callable[[str], None] | None,
+) -> None:
+    """Serve an app until Ctrl-C or SIGTERM; `ready` gets its address once that is bound."""
     try:
         from burnish.web.server import Bounds, bound_socket, make_server
     except ModuleNotFoundError as error:
@@ -333,13 +365,11 @@ def serve(
         raise UserError(
             f"host {host} can be reached by others; expected a token (--token-env NAME) or 127.0.0.1"
         )
-    chosen = settings or ServeSettings()
     with bound_socket(host, port) as bound:
-        app = create_app(scorer, chosen, token=token)
         if ready is not None:
             shown = f"[{host}]" if ":" in host else host
             ready(f"http://{shown}:{bound.getsockname()[1]}")
-        header_s = min(10.0, chosen.request_s)
-        bounds = Bounds(chosen.max_connections, header_s, chosen.request_s)
-        server = make_server(app, bounds, stop_s=STOP_S, lifespan=True)
+        header_s = min(10.0, settings.request_s)
+        bounds = Bounds(settings.max_connections, header_s, settings.request_s)
+        server = make_server(app(), bounds, stop_s=STOP_S, lifespan=True)
         server.run(sockets=[bound])

@@ -24,6 +24,7 @@ import anyio.to_thread
 
 from burnish.concurrency import gather
 from burnish.config.schema import Remote
+from burnish.engines.cluster import served
 from burnish.engines.sampling_server import DIALECTS, Server
 from burnish.errors import ModelError, UserError
 from burnish.lm.base import Completion, Home, Prompt, Sampling, Scores, TokenIds, home, within_row
@@ -145,6 +146,8 @@ class Servers:
     def follow(self, version: int, served: Sequence[int]) -> None:
         """Note what the process that updates the servers knows of them."""
         self._wanted = version
+        # What a server that is started again is given here: the folder has it.
+        self._sent = self._sent._replace(version=version)
         for server, has in zip(self.servers, served, strict=True):
             server.version = has
             if has < 0 and server.answers:
@@ -322,6 +325,9 @@ def _apart(one: Sequence[float], other: Sequence[float]) -> float:
 
 def open_sampler(settings: Remote, *, loop: Callable[..., None], **options: Any) -> Servers:
     """The servers of a run, each reached; `options` are those of `Servers`."""
+    told = served()
+    if told is not None and told.samplers:
+        options["restart"] = told.start_again
     servers = Servers(settings, **options)
     try:
         loop(servers.connect)

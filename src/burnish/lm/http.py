@@ -111,6 +111,8 @@ class OpenAILM:
         self.forces_json: bool | None = None if structured == "auto" else structured == "on"
         """Whether the server holds a reply to a schema; None until it was seen."""
         self._is_trying_json = False
+        self.max_seed = 0
+        """As the server said in its list of models; 0 before it was asked."""
 
     @property
     def name(self) -> str:
@@ -216,6 +218,7 @@ class OpenAILM:
             data = await self._send("GET", "/models", None)
             where = self._shown("/models")
             listed = wire.decode(data, wire.ModelList, where, secret=self._key)
+            self.max_seed = min((model.max_seed for model in listed.data), default=0)
             return Answer(tuple(model.id for model in listed.data))
 
         return await self.pool.call(self._job("/models"), request)
@@ -244,6 +247,7 @@ class OpenAILM:
             blobs=self._media(prompt),
             schema=schema,
             media=self.media,
+            max_seed=self.max_seed,
         )
         reply = await self.post(path, body, _estimate(prompt, sampling), needs_choices=True)
         completions = wire.completions_of(

@@ -122,7 +122,7 @@ _GivenPart = TextPart | ImagePart | AudioPart | _ImageUrl | _InputAudio
 
 
 MAX_SEED = 2**31 - 1
-"""Seeds are sent modulo 2**31: every known server takes that many."""
+"""Seeds are sent modulo 2**31: every server takes that many. One that takes more says so (`max_seed`)."""
 
 FINISHES = {
     "length": Finish.LENGTH,
@@ -284,6 +284,8 @@ def _count(value: Any) -> int:
 
 class ModelName(Struct, frozen=True):
     id: str
+    max_seed: int = 0
+    """Largest seed that the server takes; 0: not said."""
 
 
 class ModelList(Struct, frozen=True):
@@ -307,6 +309,7 @@ def request_body(
     blobs: Blobs | None = None,
     schema: JsonObject | None = None,
     media: MediaLimits = MediaLimits(),  # noqa: B008
+    max_seed: int = 0,
 ) -> JsonObject:
     """The JSON of one request. A setting at its default is left out: strict servers refuse
     fields they do not know, and an absent field means the same."""
@@ -314,7 +317,7 @@ def request_body(
         "model": model,
         "max_tokens": sampling.max_tokens,
         "temperature": sampling.temperature,
-        "seed": sampling.seed % (MAX_SEED + 1),
+        "seed": sampling.seed % ((max_seed or MAX_SEED) + 1),
     }
     if is_token_ids(prompt):
         body["prompt"] = list(prompt)

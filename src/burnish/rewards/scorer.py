@@ -105,7 +105,9 @@ async def _guarded(
         )
     result: Any = None
     try:
-        limit = math.inf if deadline_s is None else deadline_s
+        # Servers that score may be away for a while, until they were started again.
+        away_s = getattr(scorer, "away_s", 0.0)
+        limit = math.inf if deadline_s is None else deadline_s + away_s
         with anyio.move_on_after(limit) as scope, calling_user_code():
             result = await scorer.score(task, responses)
     except (UserError, RewardError):

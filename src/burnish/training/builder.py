@@ -44,6 +44,7 @@ from burnish.lm.hardware import available_bytes, choose_threads, has_fast_bfloat
 from burnish.lm.new_model import NEW
 from burnish.memory import kept_files, kept_paths
 from burnish.records import Task
+from burnish.rewards.combine import Weighted
 from burnish.rewards.config import build_all
 from burnish.rewards.judges.prompting import check_reads_media
 from burnish.rollouts import AgentRollout, EnvRollout, Tool
@@ -96,7 +97,12 @@ NO_JUDGE = (
 
 
 def build(
-    resolved: Resolved[Config], folder: Path, *, root: Path = Path(), recipe: str = ""
+    resolved: Resolved[Config],
+    folder: Path,
+    *,
+    root: Path = Path(),
+    recipe: str = "",
+    scored_by: Callable[[Weighted], Weighted] | None = None,
 ) -> Trainer:
     """Build a run in `folder`, or pick up the one that is there.
 
@@ -104,6 +110,7 @@ def build(
         for event in trainer.run(): ...
 
     Files that the config names are looked up from `root`; `recipe` is a name for listings.
+    `scored_by` hands the rewards to others that score.
     Mistakes that need no model (data, rewards, fields) are found before one is loaded.
     """
     # Whatever a function of the user's own does to the working folder, the run stays in its place.
@@ -112,6 +119,8 @@ def build(
     check_secrets(resolved.flat())
     parts, trainings = _prepare(resolved.value, root)
     config, data, world = parts.config, parts.data, parts.world
+    if parts.scorer is not None and scored_by is not None:
+        parts.scorer = scored_by(parts.scorer)
     files = file_digests(config)
     check_together(world, resolved, data.fingerprint, files)
     if (folder / "config.json").exists():
@@ -269,7 +278,7 @@ def _load(config: Config, world: World, path: str | Path, training: Training) ->
         other.name = config.model.path
         _check_finite(other)
         return Trainable(other)
-    loaded = load_model(path, dtype=_precision(config, device), device=device)
+    loaded = load_model(path, dtype=precision(config, device), device=device)
     if config.model.path == NEW and path == start_model(config):
         sizes = config.model.new
         loaded.name = f"{NEW} ({sizes.layers} x {sizes.width}, {sizes.topology})"
@@ -477,7 +486,7 @@ def _shape(loaded: LoadedModel) -> Shape:
     )
 
 
-def _precision(config: Config, device: str) -> str:
+def precision(config: Config, device: str) -> str:
     """Bfloat16 (over float32 master weights) where the hardware multiplies it fast.
 
     Chosen before loading: casting a loaded model would also round what must stay exact.
