@@ -54,7 +54,7 @@ def scored_by(asked: Asked) -> Callable[[Weighted], Weighted] | None:
     found, config = served(), asked.resolved.value
     if found is None or not found.judges:
         return None
-    from burnish.engines.served_rewards import ServedRewards
+    from burnish.engines.client import ServedRewards
 
     cluster = config.cluster
     return partial(

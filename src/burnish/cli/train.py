@@ -27,6 +27,7 @@ from burnish.store import RunStatus, RunStore
 
 if TYPE_CHECKING:
     from burnish.config.recipes import Asked
+    from burnish.training.trainer import Trainer
 
 
 def train(
@@ -96,15 +97,7 @@ def train(
     with err.status("preparing the model and the data ..."):
         trainer = open_trainer(asked, folder, runs, again=again, on_reset=tell_reset)
     if trainer.world.is_main:
-        from burnish.cli.judge_session import print_judge_calls
-        from burnish.training.validate import idle_components, missing_components
-
-        config = asked.resolved.value
-        for line in (*idle_components(config), *missing_components(config)):
-            warn(line)
-        if not quiet:
-            tasks = trainer.tasks.sample(1)
-            print_judge_calls(trainer.config, tasks, asked.root, as_json=as_json)
+        _tell_beforehand(trainer, asked, quiet=quiet, as_json=as_json)
     command = shlex.join(["burnish", "train", *typed, *kept])
     try:
         status = play(trainer, view_for(trainer, quiet=quiet, as_json=as_json))
@@ -113,6 +106,17 @@ def train(
         complain(f"interrupted {done}; the same command continues it: {command}")
         return 130
     return 3 if status == "stopped" else 0
+
+
+def _tell_beforehand(trainer: Trainer, asked: Asked, *, quiet: bool, as_json: bool) -> None:
+    from burnish.cli.judge_session import print_judge_calls
+    from burnish.training.validate import idle_components, missing_components
+
+    config = asked.resolved.value
+    for line in (*idle_components(config), *missing_components(config)):
+        warn(line)
+    if not quiet:
+        print_judge_calls(trainer.config, trainer.tasks.sample(1), asked.root, as_json=as_json)
 
 
 def _show_finished(

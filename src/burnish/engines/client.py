@@ -1,11 +1,13 @@
-"""A scorer that lives on another machine, as `burnish serve-reward` serves it."""
+"""Scorers that live on other machines, as `burnish serve-reward` serves them."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from itertools import count
 from typing import TYPE_CHECKING, TypeVar
 
+import anyio
 import msgspec
 
 from burnish.engines.background import call
@@ -24,6 +26,8 @@ from burnish.lm.failures import (
 from burnish.lm.jobs import Answer, Job, Limits
 from burnish.lm.request_pool import RequestPool
 from burnish.records import Response, Reward, Task
+from burnish.rewards.combine import Weighted
+from burnish.rewards.scorer import fingerprint
 from burnish.seeds import digest
 
 if TYPE_CHECKING:
@@ -32,6 +36,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_REPLY_BYTES = 64 * 1024 * 1024
+PAUSE_S = 0.5
+"""Before all judges of a cluster are asked once more."""
 
 
 class RemoteScorer:
@@ -147,3 +153,42 @@ def _decoded(data: bytes, kind: type[T], where: str, failure: type[BadReply] = B
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise failure(f"{where}: the reply is no {kind.__name__} in JSON: {error}") from error
+
+
+class ServedRewards(Weighted):
+    """A run's rewards by the judges of its cluster: a group is scored by the judge whose turn it is, else the next."""
+
+    def __init__(
+        self, own: Weighted, urls: Sequence[str], *, token_env: str, attempt_s: float, away_s: float
+    ) -> None:
+        """A judge has `attempt_s` for a group; groups that none has scored within `away_s` more get
+        no value.
+        """
+        weights = {
+            part.name: weight for part, weight in zip(own.children, own.weights, strict=True)
+        }
+        super().__init__(own.children, weights=weights, name=own.name)
+        limits = Limits(retries=0, attempt_s=attempt_s, deadline_s=attempt_s, concurrency=256)
+        self.away_s = away_s
+        self.judges = [RemoteScorer(url, token_env=token_env, limits=limits) for url in urls]
+        self._turn = count()
+        for judge in self.judges:
+            if judge.about.fingerprint != fingerprint(own):
+                raise UserError(
+                    f"{judge!r} serves another reward than this run's; expected the same recipe, "
+                    "settings and files"
+                )
+
+    async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
+        """Rewards of one judge; where it died another one is asked, or it is asked again."""
+        ends = time.monotonic() + self.away_s
+        number = next(self._turn)
+        while True:
+            judge = self.judges[number % len(self.judges)]
+            try:
+                return await judge.ask(task, responses)
+            except EXPECTED as error:
+                if not classify(error).retry or time.monotonic() > ends:
+                    return judge.failed(error, responses)
+            await anyio.sleep(PAUSE_S / len(self.judges))
+            number += 1
