@@ -28,8 +28,9 @@ def patterns(room):
     """Every compiled pattern that stands in a module of a room, with the methods it is called by."""
     top = importlib.import_module(room)
     inside = pkgutil.walk_packages(getattr(top, "__path__", ()), f"{room}.")
+    names = [module.name for module in inside if "vllm_" not in module.name]  # imports vLLM
     found = {}
-    for home in (top, *(importlib.import_module(module.name) for module in inside)):
+    for home in (top, *map(importlib.import_module, names)):
         for name, value in vars(home).items():
             values = value.values() if isinstance(value, dict) else [value]
             nested = [one for one in values if isinstance(one, re.Pattern)]

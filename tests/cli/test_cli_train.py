@@ -47,7 +47,7 @@ def training(monkeypatch):
     """The fake training package; `training.error` is raised in the middle of a run."""
     training = SimpleNamespace(error=None, folders=[])
 
-    def build(resolved: object, folder: Path, *, root: Path, recipe: str) -> FakeTrainer:
+    def build(resolved: object, folder: Path, *, root: Path, **asked: object) -> FakeTrainer:
         training.folders.append(folder)
         return FakeTrainer(folder, training.error)
 
