@@ -8,13 +8,14 @@ import time
 from pathlib import Path
 
 import pytest
+from lab.kills import events, steps_done
 from training_cases import finish, outcome, resolved, trainer
 
 import burnish
 import warm
 from burnish.cli.entry import run
 from burnish.config import render
-from burnish.errors import StoreError, UserError
+from burnish.errors import UserError
 from burnish.store import RunStore
 
 SLOW = """
@@ -30,18 +31,6 @@ TABLE = {
     "guards": {"quiet_s": 4.0},
     "checkpoint": {"every": 2},
 }
-
-
-def steps_done(folder: Path) -> int:
-    try:
-        with RunStore.open(folder, read_only=True) as store:
-            return int(next(iter(store.query("SELECT COUNT(DISTINCT step) FROM metrics")))[0])
-    except StoreError:
-        return 0
-
-
-def events(folder: Path) -> str:
-    return (folder / "cluster" / "events.log").read_text()
 
 
 def hurt(folder: Path, part: str, number: int) -> None:
